@@ -1,0 +1,54 @@
+// Package fields holds the forms a job's fields take outside a Go program: flat string fields of a stream entry, in an
+// order people can read (Flatten), one member of the sorted set `delayed` (Member, ParseMember), and the arguments of a
+// kind as a Go struct (Codec). Names and values are bytes: whatever goes in comes out.
+//
+// The functions here are pure, share nothing with what they are given and may be called from any goroutine.
+package fields
+
+import "slices"
+
+// trailer names the library's own fields in the order they follow a job's arguments. The error and the traceback of a
+// dead letter are its last two fields.
+var trailer = [...]string{
+	"job_id", "outbox_id", "scheduled_at", "attempts", "request_id", "trace",
+	"last_error", "unknown_since", "raw", "error", "traceback",
+}
+
+// Reserved reports whether name is one of the library's own fields, which a job may not use for an argument.
+func Reserved(name string) bool {
+	switch name {
+	case "kind", "job_id", "outbox_id", "attempts", "request_id", "trace", "scheduled_at",
+		"last_error", "unknown_since", "error", "traceback", "raw":
+		return true
+	}
+	return false
+}
+
+// Flatten returns m as name, value, name, value, … in the order in which entries are written: the kind, the job's own
+// arguments sorted by name, then the library's fields, error and traceback last. Only what is in m is in the result.
+func Flatten(m map[string]string) []string {
+	var room [16]string // so that the names of most jobs need no memory of their own
+	own := room[:0]
+	for name := range m {
+		if !Reserved(name) {
+			own = append(own, name)
+		}
+	}
+	slices.Sort(own)
+
+	flat := appendField(make([]string, 0, 2*len(m)), m, "kind")
+	for _, name := range own {
+		flat = append(flat, name, m[name])
+	}
+	for _, name := range trailer {
+		flat = appendField(flat, m, name)
+	}
+	return flat
+}
+
+func appendField(flat []string, m map[string]string, name string) []string {
+	if value, ok := m[name]; ok {
+		return append(flat, name, value)
+	}
+	return flat
+}
