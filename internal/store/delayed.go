@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stagedoor/jobs/internal/fields"
+)
+
+// Member is a job in delayed: as it lies there, and as it reads.
+type Member struct {
+	Raw    string
+	Fields map[string]string
+	Err    error // it cannot be read as a job
+	Due    time.Time
+}
+
+// readMember decodes what lies in delayed. What could not become an entry is no job.
+func readMember(raw string, score float64) Member {
+	m, err := fields.ParseMember(raw)
+	switch {
+	case err != nil:
+	case len(m) == 0:
+		err = errNoFields
+	case len(m) > MaxFields:
+		err = errManyFields
+	}
+	return Member{Raw: raw, Fields: m, Err: err, Due: unscore(score)}
+}
+
+// Earliest returns Redis's clock and when the first member of delayed is due; zero
+// where there is none.
+func (s *Store) Earliest(ctx context.Context) (now, due time.Time, err error) {
+	pipe := s.rdb.Pipeline()
+	clock := pipe.Time(ctx)
+	first := pipe.ZRangeWithScores(ctx, s.keys.Delayed, 0, 0)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return now, due, err
+	}
+	if members := first.Val(); len(members) > 0 {
+		due = unscore(members[0].Score)
+	}
+	return clock.Val(), due, nil
+}
+
+// Due reads up to n members that are due at now, the earliest first.
+func (s *Store) Due(ctx context.Context, now time.Time, n int) ([]Member, error) {
+	members, err := s.rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+		Key: s.keys.Delayed, Start: "-inf", Stop: score(now), ByScore: true, Count: int64(n),
+	}).Result()
+	return readMembers(members), err
+}
+
+func readMembers(members []redis.Z) []Member {
+	list := make([]Member, len(members))
+	for i, m := range members {
+		raw, _ := m.Member.(string)
+		list[i] = readMember(raw, m.Score)
+	}
+	return list
+}
+
+// Promote moves members to the stream, those that are due (with early: all of them),
+// and returns how many it moved.
+func (s *Store) Promote(ctx context.Context, members []Member, early bool) (int, error) {
+	const size = 1 << 20 // bytes a script, about
+	when := "due"
+	if early {
+		when = "now"
+	}
+	moved := 0
+	for len(members) > 0 {
+		args, bytes, n := []any{when}, 0, 0
+		for ; n < len(members) && (n == 0 || bytes < size); n++ {
+			m := members[n]
+			pairs := fields.Flatten(m.Fields)
+			args = flat(append(args, m.Raw, len(pairs)), pairs)
+			bytes += 2 * len(m.Raw)
+		}
+		some, err := s.run(ctx, promote, []string{s.keys.Delayed, s.keys.Stream}, args...).Int()
+		if err != nil {
+			return moved, err
+		}
+		moved, members = moved+some, members[n:]
+	}
+	return moved, nil
+}
+
+// BuryMember moves a member that is no job to the dead letters. It returns the stream
+// ID of the dead letter, or "" where the member is gone.
+func (s *Store) BuryMember(ctx context.Context, m Member, keep int, letter map[string]string) (string, error) {
+	args := flat([]any{m.Raw, keep}, fields.Flatten(letter))
+	reply, err := s.run(ctx, rubbish, []string{s.keys.Delayed, s.keys.Dead}, args...).Result()
+	id, _ := reply.(string)
+	return id, err
+}
+
+// Delayed yields page after page of delayed in the order of due times, until there is
+// no more or see returns false. What moves meanwhile may be missed or seen twice.
+func (s *Store) Delayed(ctx context.Context, see func([]Member) bool) error {
+	const size = 500
+	for from := int64(0); ; from += size {
+		members, err := s.rdb.ZRangeWithScores(ctx, s.keys.Delayed, from, from+size-1).Result()
+		if err != nil || len(members) == 0 || !see(readMembers(members)) {
+			return err
+		}
+	}
+}
+
+// Scan yields what is in delayed in no order, but all of what stays there meanwhile.
+func (s *Store) Scan(ctx context.Context, see func([]Member) error) error {
+	for cursor := uint64(0); ; {
+		flat, next, err := s.rdb.ZScan(ctx, s.keys.Delayed, cursor, "", 500).Result()
+		if err != nil {
+			return err
+		}
+		list := make([]Member, 0, len(flat)/2)
+		for i := 0; i+1 < len(flat); i += 2 {
+			due, _ := strconv.ParseFloat(flat[i+1], 64)
+			list = append(list, readMember(flat[i], due))
+		}
+		if err := see(list); err != nil || next == 0 {
+			return err
+		}
+		cursor = next
+	}
+}
+
+// Cancel takes a member out of delayed, and says whether it was there.
+func (s *Store) Cancel(ctx context.Context, m Member) (bool, error) {
+	cmd := onceInt{redis.NewIntCmd(ctx, "zrem", s.keys.Delayed, m.Raw)}
+	err := s.rdb.Process(ctx, cmd)
+	return cmd.Val() == 1, err
+}
+
+var (
+	promote = script("promote")
+	rubbish = script("rubbish")
+)

@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stagedoor/jobs/internal/fields"
+)
+
+// Item is a job that is to be enqueued: at once, In a while counted from Redis's now,
+// or At a time.
+type Item struct {
+	Fields map[string]string
+	In     time.Duration
+	At     time.Time
+}
+
+// Enqueue adds items in their order, up to 1,000 in one transaction. It returns how
+// many are in and how many may be: what was sent and never answered. With an error,
+// nothing after those was tried.
+func (s *Store) Enqueue(ctx context.Context, items []Item) (queued, uncertain int, err error) {
+	for len(items) > 0 {
+		n := min(len(items), batch)
+		in, perhaps, err := s.enqueue(ctx, items[:n])
+		queued += in
+		if err != nil {
+			return queued, perhaps, err
+		}
+		items = items[n:]
+	}
+	return queued, 0, nil
+}
+
+func (s *Store) enqueue(ctx context.Context, items []Item) (queued, uncertain int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, 0, err
+	}
+	if len(items) == 1 {
+		err = s.rdb.Process(ctx, s.add(ctx, items[0]))
+	} else {
+		queued, err = s.enqueueAll(ctx, items)
+	}
+	switch {
+	case err == nil:
+		return len(items), 0, nil
+	case Refused(err), unsent(err):
+		return queued, 0, err
+	default:
+		return 0, len(items), err
+	}
+}
+
+// enqueueAll is all or none, unless one key of two has the wrong type: then it returns
+// how many were added to the other.
+func (s *Store) enqueueAll(ctx context.Context, items []Item) (int, error) {
+	tx := s.rdb.TxPipeline()
+	cmds := make([]redis.Cmder, len(items))
+	for i, item := range items {
+		cmds[i] = s.add(ctx, item)
+		_ = tx.Process(ctx, cmds[i])
+	}
+	_, err := tx.Exec(ctx)
+	if !Refused(err) {
+		return 0, err
+	}
+	queued := 0
+	for _, cmd := range cmds {
+		switch refusal := cmd.Err(); {
+		case refusal == nil:
+			queued++
+		case !redis.HasErrorPrefix(refusal, "EXECABORT"):
+			err = refusal // the reason of its own, not "discarded because of previous errors"
+		}
+	}
+	return queued, err
+}
+
+// add is the one command that enqueues one item.
+func (s *Store) add(ctx context.Context, item Item) redis.Cmder {
+	switch {
+	case !item.At.IsZero():
+		args := []any{"zadd", s.keys.Delayed, "nx", score(item.At), fields.Member(item.Fields)}
+		return onceInt{redis.NewIntCmd(ctx, args...)}
+	case item.In > 0:
+		return eval(ctx, delay, []string{s.keys.Delayed}, micros(item.In), fields.Member(item.Fields))
+	default:
+		pairs := fields.Flatten(item.Fields)
+		args := make([]any, 0, 3+len(pairs))
+		args = append(args, "xadd", s.keys.Stream, "*")
+		return onceString{redis.NewStringCmd(ctx, flat(args, pairs)...)}
+	}
+}
+
+var delay = script("delay")

@@ -1,0 +1,35 @@
+-- Stands in front of every script.
+
+-- Whether key holds a want, or nothing yet. Asked before anything is taken
+-- away: a script that fails half way keeps its earlier writes.
+local function is(key, want)
+  local t = redis.call('TYPE', key)
+  t = t.ok or t
+  return t == want or t == 'none'
+end
+
+local function wrongtype(key, want)
+  return redis.error_reply('WRONGTYPE ' .. key .. ' is not a ' .. want)
+end
+
+-- The pending entry id as {id, owner, idle ms, deliveries}; nil where it is not
+-- pending; second, an error to return as it is (its prefix is then kept).
+local function pending(stream, group, id)
+  local page = redis.pcall('XPENDING', stream, group, id, id, 1)
+  if page.err then return nil, page end
+  return page[1], nil
+end
+
+-- The same, where owner is still its owner.
+local function owned(stream, group, id, owner)
+  local p, err = pending(stream, group, id)
+  if p and p[2] ~= owner then p = nil end
+  return p, err
+end
+
+-- Redis's clock in epoch seconds.
+local function now()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) + tonumber(t[2]) / 1000000
+end
+

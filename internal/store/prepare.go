@@ -1,0 +1,136 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	errNoFields   = errors.New("it has no fields")
+	errManyFields = fmt.Errorf("it has more than %d fields", MaxFields)
+)
+
+// FinalError is one that waiting does not mend: a right that is missing, a wrong
+// password, an old server, a key of the wrong type.
+type FinalError struct{ Err error }
+
+func (e *FinalError) Error() string { return e.Err.Error() }
+func (e *FinalError) Unwrap() error { return e.Err }
+
+func final(format string, args ...any) error {
+	return &FinalError{fmt.Errorf(format, args...)}
+}
+
+// MakeGroup makes the stream and its group where they are missing. The group begins at
+// the stream's beginning: what was enqueued before the first worker is delivered too.
+func (s *Store) MakeGroup(ctx context.Context) error {
+	err := s.rdb.XGroupCreateMkStream(ctx, s.keys.Stream, Group, "0").Err()
+	if err != nil && strings.Contains(err.Error(), "BUSYGROUP") {
+		return nil
+	}
+	return err
+}
+
+// Prepare makes the group, and finds out before anything is fetched whether this
+// server and this user can do what a worker needs. A *FinalError names what is missing.
+func (s *Store) Prepare(ctx context.Context) error {
+	if _, ok := s.rdb.(*redis.ClusterClient); ok && !tagged(s.keys.Stream) {
+		return final("a cluster needs a hash tag in the prefix, as in %q, so that all keys of a queue are in one slot", "{stagedoor}:")
+	}
+	if err := s.types(ctx); err != nil {
+		return err
+	}
+	if err := s.MakeGroup(ctx); err != nil {
+		return judge("XGROUP", err)
+	}
+	return s.tryAll(ctx)
+}
+
+func tagged(key string) bool {
+	_, rest, ok := strings.Cut(key, "{")
+	return ok && strings.Index(rest, "}") > 0
+}
+
+// types refuses keys that hold something else.
+func (s *Store) types(ctx context.Context) error {
+	want := map[string]string{
+		s.keys.Stream: "stream", s.keys.Delayed: "zset", s.keys.Dead: "stream", s.keys.Suspect: "string",
+		s.keys.probe: "none", s.keys.Bookmark(":probe"): "none", // asked for the right alone
+	}
+	for key, kind := range want {
+		is, err := s.rdb.Type(ctx, key).Result()
+		if err != nil {
+			return judge("TYPE "+key, err)
+		}
+		if is != kind && is != "none" {
+			return final("key %q holds a %s, and should hold a %s", key, is, kind)
+		}
+	}
+	return nil
+}
+
+// tryAll tries each command once, in a form that changes nothing.
+func (s *Store) tryAll(ctx context.Context) error {
+	k := s.keys
+	tries := [][]any{
+		{"time"},
+		{"xreadgroup", "group", Group, s.consumer, "count", 1, "streams", k.Stream, "0"},
+		{"xack", k.Stream, Group, "0-0"},
+		{"xdel", k.Stream, "0-0"},
+		{"xlen", k.Stream},
+		{"xrange", k.Stream, "0-0", "0-0"},
+		{"xadd", k.probe, "nomkstream", "*", "kind", "probe"},
+		{"xpending", k.Stream, Group, "idle", 1, "-", "+", 1},
+		{"xclaim", k.Stream, Group, s.consumer, 1, "0-0", "justid"},
+		{"xinfo", "consumers", k.Stream, Group},
+		{"xgroup", "delconsumer", k.Stream, Group, "\x00nobody"},
+		{"zadd", k.Delayed, "xx", 0, "\x00nothing"},
+		{"zrem", k.Delayed, "\x00nothing"},
+		{"zscore", k.Delayed, "\x00nothing"},
+		{"zrange", k.Delayed, "-inf", "(-inf", "byscore", "limit", 0, 1},
+		{"get", k.probe},
+		{"set", k.probe, "", "xx", "ex", 1},
+		{"pexpire", k.probe, 1},
+		{"del", k.probe},
+		{"eval", "return 1", 4, k.Stream, k.Delayed, k.Dead, k.Suspect},
+	}
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.Cmd, len(tries))
+	for i, args := range tries {
+		cmds[i] = pipe.Do(ctx, args...)
+	}
+	_, _ = pipe.Exec(ctx) // each answers for itself
+	for i, cmd := range cmds {
+		if err := judge(strings.ToUpper(tries[i][0].(string)), cmd.Err()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge tells what time mends from what it does not.
+func judge(command string, err error) error {
+	if err == nil || errors.Is(err, redis.Nil) {
+		return nil
+	}
+	text := err.Error()
+	switch {
+	case redis.HasErrorPrefix(err, "OOM"):
+		return nil // refused for now, and permitted
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return final("this user may not run %s as a worker needs to: %w", command, err)
+	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
+		return final("%w", err)
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return final("%s: %w", command, err)
+	case redis.HasErrorPrefix(err, "CROSSSLOT"):
+		return final("a cluster needs a hash tag in the prefix: %w", err)
+	case Refused(err) && (strings.Contains(text, "syntax error") || strings.Contains(text, "unknown command") || strings.Contains(text, "Invalid stream ID")):
+		return final("Redis 6.2 or newer is needed: %s: %w", command, err)
+	}
+	return fmt.Errorf("%s: %w", command, err)
+}

@@ -1,0 +1,169 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stagedoor/jobs/internal/fields"
+)
+
+// Pending is an entry that was delivered and not settled, as a sweep saw it.
+type Pending struct {
+	ID         string
+	Owner      string
+	Idle       time.Duration
+	Deliveries int
+	Kind       string
+	Gone       bool // its body was deleted
+}
+
+// Idle yields page after page what has been idle for least or longer, until there is
+// no more or see returns an error.
+func (s *Store) Idle(ctx context.Context, least time.Duration, see func([]Pending) error) error {
+	const size = 100
+	for from := "-"; ; {
+		reply, err := s.run(ctx, pending, []string{s.keys.Stream}, Group, least.Milliseconds(), from, size).Slice()
+		if err != nil || len(reply) == 0 {
+			return err
+		}
+		page := make([]Pending, len(reply))
+		for i, row := range reply {
+			page[i] = readPending(row.([]any))
+		}
+		if err := see(page); err != nil || len(page) < size {
+			return err
+		}
+		from = after(page[len(page)-1].ID)
+	}
+}
+
+func readPending(row []any) Pending {
+	idle, _ := row[2].(int64)
+	deliveries, _ := row[3].(int64)
+	p := Pending{
+		ID: row[0].(string), Owner: row[1].(string),
+		Idle: time.Duration(idle) * time.Millisecond, Deliveries: int(deliveries),
+	}
+	if p.Gone = len(row) < 5; !p.Gone {
+		p.Kind, _ = row[4].(string)
+	}
+	return p
+}
+
+// after is the least stream ID above id. (miniredis knows no exclusive ranges here.)
+func after(id string) string {
+	ms, seq, _ := strings.Cut(id, "-")
+	n, _ := strconv.ParseUint(seq, 10, 64)
+	return ms + "-" + strconv.FormatUint(n+1, 10)
+}
+
+// Claim is what a claim asks for beside the entry as it was seen.
+type Claim struct {
+	Pending
+	Least time.Duration // how long it must have been idle
+	Own   bool          // it is this consumer's own, delivered and never heard of; counted already
+	Alone bool          // only while this consumer holds the right to run a suspect
+}
+
+// Claim takes an entry over. It returns the number of its delivery, or 0 where the
+// entry is not to be had any more. After a lost reply the same call finds what it did.
+func (s *Store) Claim(ctx context.Context, c Claim) (Entry, int, error) {
+	reply, err := s.run(ctx, claim, []string{s.keys.Stream, s.keys.Suspect}, Group, s.consumer,
+		c.ID, c.Least.Milliseconds(), c.Deliveries, flag(c.Own), flag(c.Alone)).Result()
+	if err != nil {
+		return Entry{}, 0, err
+	}
+	list, ok := reply.([]any)
+	if !ok || len(list) != 2 {
+		return Entry{}, 0, nil
+	}
+	body, err := unflat(list[1])
+	deliveries, _ := list[0].(int64)
+	return Entry{ID: c.ID, Fields: body}, int(deliveries), err
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// BuryAs moves an entry that nobody runs to the dead letters: only as p says it was,
+// and idle for least or longer. It returns what Reply.Buried does.
+func (s *Store) BuryAs(ctx context.Context, p Pending, least time.Duration, keep int, letter map[string]string) (string, int64, error) {
+	return buried(s.run(ctx, bury, []string{s.keys.Stream, s.keys.Dead}, s.buryArgs(p, least, keep, letter)...).Result())
+}
+
+func (s *Store) buryArgs(p Pending, least time.Duration, keep int, letter map[string]string) []any {
+	args := []any{Group, p.Owner, p.ID, least.Milliseconds(), p.Deliveries, keep}
+	return flat(args, fields.Flatten(letter))
+}
+
+// Body reads one entry of the stream; ok is false where it is gone.
+func (s *Store) Body(ctx context.Context, id string) (e Entry, ok bool, err error) {
+	page, err := s.rdb.XRangeN(ctx, s.keys.Stream, id, id, 1).Result()
+	if err != nil || len(page) == 0 {
+		return Entry{}, false, err
+	}
+	return entry(page[0]), true, nil
+}
+
+// Gone acknowledges a pending entry whose body was deleted, and says whether it was so.
+func (s *Store) Gone(ctx context.Context, id string) (bool, error) {
+	return s.run(ctx, gone, []string{s.keys.Stream}, Group, id).Bool()
+}
+
+// Renew renews the leases of ids and returns those that are not the consumer's any
+// more. Without ids it only asks Redis for an answer.
+func (s *Store) Renew(ctx context.Context, ids []string) (lost []string, err error) {
+	if len(ids) == 0 {
+		return nil, s.rdb.Time(ctx).Err()
+	}
+	for len(ids) > 0 {
+		n := min(len(ids), batch)
+		page, err := s.run(ctx, renew, []string{s.keys.Stream}, flat([]any{Group, s.consumer}, ids[:n])...).StringSlice()
+		if err != nil {
+			return lost, err
+		}
+		lost, ids = append(lost, page...), ids[n:]
+	}
+	return lost, nil
+}
+
+// Isolate takes or renews the right to be the one that empties itself for a suspect,
+// for as long as ttl; with 0 it gives it back. It says whether this consumer has it.
+func (s *Store) Isolate(ctx context.Context, ttl time.Duration) (bool, error) {
+	return s.run(ctx, suspect, []string{s.keys.Suspect}, s.consumer, ttl.Milliseconds()).Bool()
+}
+
+// Forget removes a consumer that owns nothing.
+func (s *Store) Forget(ctx context.Context, consumer string) error {
+	return s.run(ctx, forget, []string{s.keys.Stream}, Group, consumer).Err()
+}
+
+// Silent returns the consumers that own nothing and have not been heard of for idle.
+func (s *Store) Silent(ctx context.Context, idle time.Duration) ([]string, error) {
+	consumers, err := s.rdb.XInfoConsumers(ctx, s.keys.Stream, Group).Result()
+	var names []string
+	for _, c := range consumers {
+		if c.Pending == 0 && c.Idle > idle && c.Name != s.consumer {
+			names = append(names, c.Name)
+		}
+	}
+	if err != nil && (NoGroup(err) || noKey(err)) {
+		return nil, nil
+	}
+	return names, err
+}
+
+var (
+	pending = script("pending")
+	claim   = script("claim")
+	gone    = script("gone")
+	renew   = script("renew")
+	suspect = script("suspect")
+	forget  = script("forget")
+)

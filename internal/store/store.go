@@ -1,0 +1,230 @@
+// Package store is the only code that speaks Redis. Outside of it there are jobs,
+// leases and outcomes; inside there are streams, sorted sets and one Lua script for
+// each arrow in the life of a job, with a method of the same name.
+//
+// What holds for all of it: a script acts only if it still may, decided inside the
+// script. No command is ever resent by the client, whatever its options, since a
+// command that runs twice would enqueue twice; who calls decides what a lost reply
+// means. Scripts travel as text, so that a flushed script cache is never noticed.
+package store
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Group is the one group of the stream.
+const Group = "workers"
+
+// MaxFields is how many fields an entry may have: Lua can hand only so many
+// arguments to a command (5,113 on miniredis, 7,999 on Redis).
+const MaxFields = 1000
+
+// batch is how many entries, members or jobs one command names at most.
+const batch = 1000
+
+// Entry is a job as it lies in a stream.
+type Entry struct {
+	ID     string
+	Fields map[string]string
+}
+
+// Keys are the names of one queue's keys. They come from nowhere else.
+type Keys struct {
+	Stream, Delayed, Dead, Suspect string
+	// probe never exists: commands are tried on it.
+	probe    string
+	schedule string
+}
+
+// NewKeys puts prefix in front of every key.
+func NewKeys(prefix string) Keys {
+	return Keys{
+		Stream:   prefix + "jobs",
+		Delayed:  prefix + "delayed",
+		Dead:     prefix + "jobs:dead",
+		Suspect:  prefix + "jobs:suspect",
+		probe:    prefix + "jobs:probe",
+		schedule: prefix + "sched:",
+	}
+}
+
+// Bookmark is the key of the last tick of a schedule.
+func (k Keys) Bookmark(name string) string { return k.schedule + name }
+
+// Tick is the key of one tick of a schedule.
+func (k Keys) Tick(name string, tick time.Time) string {
+	return k.schedule + name + ":" + strconv.FormatInt(tick.Unix(), 10)
+}
+
+// Store is one queue as one consumer sees it (or, without a consumer, a producer).
+// It is safe for concurrent use.
+type Store struct {
+	rdb      redis.UniversalClient
+	keys     Keys
+	consumer string
+}
+
+// New returns the store of the queue under prefix.
+func New(rdb redis.UniversalClient, prefix string) *Store {
+	return &Store{rdb: rdb, keys: NewKeys(prefix)}
+}
+
+// As returns the same store as consumer sees it.
+func (s *Store) As(consumer string) *Store {
+	as := *s
+	as.consumer = consumer
+	return &as
+}
+
+// Keys returns the names of the queue's keys.
+func (s *Store) Keys() Keys { return s.keys }
+
+// Now is Redis's clock.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	return s.rdb.Time(ctx).Result()
+}
+
+//go:embed *.lua
+var files embed.FS
+
+// script returns the text of an arrow's script.
+func script(name string) string {
+	text, err := files.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return prelude + string(text)
+}
+
+var prelude = func() string {
+	text, err := files.ReadFile("prelude.lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}()
+
+// once, onceString and onceStreams are commands that the client does not resend.
+type (
+	once        struct{ *redis.Cmd }
+	onceString  struct{ *redis.StringCmd }
+	onceInt     struct{ *redis.IntCmd }
+	onceStreams struct{ *redis.XStreamSliceCmd }
+)
+
+func (once) NoRetry() bool        { return true }
+func (onceString) NoRetry() bool  { return true }
+func (onceInt) NoRetry() bool     { return true }
+func (onceStreams) NoRetry() bool { return true }
+
+// eval makes the command that runs a script.
+func eval(ctx context.Context, text string, keys []string, args ...any) once {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "eval", text, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	return once{redis.NewCmd(ctx, append(all, args...)...)}
+}
+
+// run runs a script by itself.
+func (s *Store) run(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
+	cmd := eval(ctx, text, keys, args...)
+	_ = s.rdb.Process(ctx, cmd)
+	return cmd.Cmd
+}
+
+// flat appends names and values as a command takes them.
+func flat(args []any, pairs []string) []any {
+	for _, s := range pairs {
+		args = append(args, s)
+	}
+	return args
+}
+
+// unflat reads names and values as a script returns them. Of a name given twice the
+// last counts.
+func unflat(reply any) (map[string]string, error) {
+	list, ok := reply.([]any)
+	if !ok || len(list)%2 != 0 {
+		return nil, fmt.Errorf("an unexpected reply: %v", reply)
+	}
+	m := make(map[string]string, len(list)/2)
+	for i := 0; i < len(list); i += 2 {
+		m[fmt.Sprint(list[i])] = fmt.Sprint(list[i+1])
+	}
+	return m, nil
+}
+
+func entries(streams []redis.XStream) []Entry {
+	var all []Entry
+	for _, stream := range streams {
+		for _, message := range stream.Messages {
+			all = append(all, entry(message))
+		}
+	}
+	return all
+}
+
+func entry(message redis.XMessage) Entry {
+	m := make(map[string]string, len(message.Values))
+	for name, value := range message.Values {
+		m[name], _ = value.(string)
+	}
+	return Entry{ID: message.ID, Fields: m}
+}
+
+// micros is d in whole microseconds, rounded up: a job is never early.
+func micros(d time.Duration) int64 {
+	n := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		n++
+	}
+	return n
+}
+
+// score is t in epoch seconds with a fraction, rounded up to the microsecond.
+func score(t time.Time) string {
+	seconds, fraction := t.Unix(), (t.Nanosecond()+999)/1000
+	if fraction == 1e6 {
+		seconds, fraction = seconds+1, 0
+	}
+	if seconds < 0 {
+		return strconv.FormatInt(seconds, 10)
+	}
+	return fmt.Sprintf("%d.%06d", seconds, fraction)
+}
+
+// unscore is the time that a score stands for.
+func unscore(score float64) time.Time {
+	const limit = 1 << 53
+	score = max(min(score, limit), -limit)
+	whole := int64(score)
+	return time.Unix(whole, int64((score-float64(whole))*1e6)*1000)
+}
+
+// Refused says that err is an answer of Redis itself: the command did not run.
+func Refused(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok && !errors.Is(err, redis.Nil)
+}
+
+// NoGroup says that the stream or its group is not there (any more).
+func NoGroup(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "NOGROUP") || strings.Contains(err.Error(), "UNBLOCKED"))
+}
+
+// unsent says that err came up before anything was written.
+func unsent(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
+}
