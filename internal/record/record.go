@@ -45,7 +45,7 @@ func Parse(id string, m map[string]string) (Header, error) {
 	switch {
 	case h.Kind == "":
 		return h, errors.New("field \"kind\": there is none")
-	case len(m) > store.MaxFields+added(m):
+	case store.TooMany(m):
 		return h, tooMany(len(m))
 	}
 	return h, nil
@@ -53,18 +53,6 @@ func Parse(id string, m map[string]string) (Header, error) {
 
 func tooMany(n int) error {
 	return fmt.Errorf("it has %d fields, and %d are permitted", n, store.MaxFields)
-}
-
-// added is how many of the fields a runner may have added: they are not held against a job
-// that was at the limit when it came.
-func added(m map[string]string) int {
-	n := 0
-	for _, name := range [...]string{"job_id", "attempts", "last_error", "unknown_since"} {
-		if _, ok := m[name]; ok {
-			n++
-		}
-	}
-	return n
 }
 
 // Check refuses what could not be enqueued: reserved arguments, too many fields.
@@ -112,7 +100,7 @@ func Original(m map[string]string) map[string]string {
 // Letter is an entry's record as a dead letter.
 func Letter(e store.Entry, tried int, text, traceback string) map[string]string {
 	m := Original(Rewritten(e))
-	if len(e.Fields) > store.MaxFields+added(e.Fields) {
+	if store.TooMany(e.Fields) {
 		m = map[string]string{"job_id": e.ID, "raw": fields.Member(e.Fields)}
 		if kind := e.Fields["kind"]; kind != "" {
 			m["kind"] = kind
@@ -130,5 +118,6 @@ func Bounded(s string, n int) string {
 		return clean
 	}
 	mark := fmt.Sprintf(" … [cut, %d bytes]", len(s))
-	return strings.ToValidUTF8(clean[:n-len(mark)], "") + mark
+	room := min(len(clean), n-len(mark)) // a run of bad bytes has become one character
+	return strings.ToValidUTF8(clean[:room], "") + mark
 }

@@ -24,7 +24,7 @@ func readMember(raw string, score float64) Member {
 	case err != nil:
 	case len(m) == 0:
 		err = errNoFields
-	case len(m) > MaxFields:
+	case TooMany(m):
 		err = errManyFields
 	}
 	return Member{Raw: raw, Fields: m, Err: err, Due: unscore(score)}
@@ -88,13 +88,11 @@ func (s *Store) Promote(ctx context.Context, members []Member, early bool) (int,
 	return moved, nil
 }
 
-// BuryMember moves a member that is no job to the dead letters. It returns the stream
-// ID of the dead letter, or "" where the member is gone.
-func (s *Store) BuryMember(ctx context.Context, m Member, keep int, letter map[string]string) (string, error) {
+// BuryMember moves a member that is no job to the dead letters. It returns what
+// Reply.Buried does, "" where the member is gone.
+func (s *Store) BuryMember(ctx context.Context, m Member, keep int, letter map[string]string) (string, int64, error) {
 	args := flat([]any{m.Raw, keep}, fields.Flatten(letter))
-	reply, err := s.run(ctx, rubbish, []string{s.keys.Delayed, s.keys.Dead}, args...).Result()
-	id, _ := reply.(string)
-	return id, err
+	return buried(s.run(ctx, rubbish, []string{s.keys.Delayed, s.keys.Dead}, args...).Result())
 }
 
 // Delayed yields page after page of delayed in the order of due times, until there is

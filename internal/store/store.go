@@ -13,6 +13,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -27,6 +28,18 @@ const Group = "workers"
 // MaxFields is how many fields an entry may have: Lua can hand only so many
 // arguments to a command (5,113 on miniredis, 7,999 on Redis).
 const MaxFields = 1000
+
+// TooMany says that a job has more fields than that. Those that a runner may have added are
+// not held against a job that was at the limit when it came.
+func TooMany(m map[string]string) bool {
+	n := len(m)
+	for _, name := range [...]string{"job_id", "attempts", "last_error", "unknown_since"} {
+		if _, ok := m[name]; ok {
+			n--
+		}
+	}
+	return n > MaxFields
+}
 
 // batch is how many entries, members or jobs one command names at most.
 const batch = 1000
@@ -204,12 +217,13 @@ func score(t time.Time) string {
 	return fmt.Sprintf("%d.%06d", seconds, fraction)
 }
 
-// unscore is the time that a score stands for.
+// unscore is the time that a score stands for, rounded up to the microsecond: less what a
+// float cannot show of one.
 func unscore(score float64) time.Time {
 	const limit = 1 << 53
 	score = max(min(score, limit), -limit)
 	whole := int64(score)
-	return time.Unix(whole, int64((score-float64(whole))*1e6)*1000)
+	return time.Unix(whole, int64(math.Ceil((score-float64(whole))*1e6-0.25))*1000)
 }
 
 // Refused says that err is an answer of Redis itself: the command did not run.

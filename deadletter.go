@@ -1,0 +1,286 @@
+package jobs
+
+// A job in here is dead: it may not be tried again, it could not be read, its kind is
+// unknown, or it is poison. The workers put it here and never read it; people list it, fix
+// what was wrong, and replay it.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/stagedoor/jobs/internal/fields"
+	"github.com/stagedoor/jobs/internal/record"
+	"github.com/stagedoor/jobs/internal/store"
+)
+
+// A Reason is why a job is dead.
+type Reason string
+
+const (
+	ReasonFailed      Reason = "failed"       // its last permitted attempt, or a Permanent error
+	ReasonUndecodable Reason = "undecodable"  // it cannot be read as a job of its kind
+	ReasonUnknownKind Reason = "unknown kind" // for an hour
+	ReasonPoison      Reason = "poison"       // its deliveries ended in silence
+)
+
+// A DeadLetter is a job in the stream of the dead.
+type DeadLetter struct {
+	Job              // Attempts is how often it was tried; for poison, silent deliveries included
+	Entry     string // its stream ID, which names it
+	Error     string // at most 8 KiB
+	Traceback string // at most 32 KiB: the stack of a panic, the chain of a wrapped error
+	Raw       string // what could not be read as a job at all
+	Reason    Reason
+	Died      time.Time
+
+	wire Fields // all of it
+}
+
+// readLetter is a dead letter as people see it. What runners bury themselves has no
+// traceback, and its error begins with the reason.
+func readLetter(e store.Entry) DeadLetter {
+	job, _ := parse(e.ID, e.Fields)
+	job.Fields = record.Arguments(e.Fields)
+	d := DeadLetter{
+		Job: job, Entry: e.ID, Error: e.Fields["error"], Traceback: e.Fields["traceback"],
+		Raw: e.Fields["raw"], Reason: ReasonFailed, Died: store.Time(e.ID), wire: e.Fields,
+	}
+	for _, reason := range [...]Reason{ReasonUndecodable, ReasonUnknownKind, ReasonPoison} {
+		if d.Traceback == "" && strings.HasPrefix(d.Error, string(reason)+": ") {
+			d.Reason = reason
+		}
+	}
+	return d
+}
+
+// mournFor says that a job is dead.
+func (r *Runner) mournFor(entry string, letter Fields, dropped int64) {
+	d := readLetter(store.Entry{ID: entry, Fields: letter})
+	r.cfg.Logger.Error("jobs: dead-lettered", "job", d.Job, "reason", d.Reason, "err", d.Error, "entry", entry)
+	if dropped > 0 {
+		r.cfg.Logger.Warn("jobs: the oldest dead letters were dropped", "dropped", dropped, "kept", r.cfg.KeepDead)
+	}
+	if r.cfg.OnDead == nil {
+		return
+	}
+	select {
+	case r.dead <- d:
+	default:
+		r.cfg.Logger.Warn("jobs: OnDead is too slow, and is not told", "job", d.Job)
+	}
+}
+
+// DeadLetters are the jobs that ran into their end.
+type DeadLetters struct{ store *store.Store }
+
+// DeadLetters returns the jobs that ran into their end.
+func (c *Client) DeadLetters() *DeadLetters { return &DeadLetters{c.store} }
+
+// A Filter chooses dead letters; what is zero does not matter.
+type Filter struct {
+	ID           string    // the job's
+	Kind         string    // exactly
+	Error        string    // a part of the error's text
+	Since, Until time.Time // when it died: from Since on, and before Until
+	Limit        int       // at most so many
+}
+
+func (f Filter) matches(d DeadLetter) bool {
+	return (f.ID == "" || f.ID == d.ID) && (f.Kind == "" || f.Kind == d.Kind) && strings.Contains(d.Error, f.Error)
+}
+
+// bounds are the stream IDs between which a dead letter must lie.
+func (f Filter) bounds() (from, to string) {
+	from, to = "-", "+"
+	if !f.Since.IsZero() {
+		from = fmt.Sprintf("%d-0", max(0, f.Since.Add(time.Millisecond-1).UnixMilli()))
+	}
+	if !f.Until.IsZero() {
+		to = fmt.Sprintf("%d", max(0, f.Until.Add(-1).UnixMilli()))
+	}
+	return from, to
+}
+
+// List yields what the filter chooses, oldest first. What dies meanwhile may come too. An
+// error is the last thing it yields.
+func (d *DeadLetters) List(ctx context.Context, f Filter) iter.Seq2[DeadLetter, error] {
+	return func(yield func(DeadLetter, error) bool) {
+		from, to := f.bounds()
+		err := d.pages(ctx, f, from, to, func(letters []DeadLetter) bool {
+			for _, letter := range letters {
+				if !yield(letter, nil) {
+					return false
+				}
+			}
+			return true
+		})
+		if err != nil {
+			yield(DeadLetter{}, fmt.Errorf("jobs: list dead letters: %w", err))
+		}
+	}
+}
+
+// pages yields what the filter chooses of each page, until its limit is reached.
+func (d *DeadLetters) pages(ctx context.Context, f Filter, from, to string, see func([]DeadLetter) bool) error {
+	n := 0
+	return d.store.Dead(ctx, from, to, func(page []store.Entry) bool {
+		var chosen []DeadLetter
+		for _, e := range page {
+			letter := readLetter(e)
+			if !f.matches(letter) || f.Limit > 0 && n >= f.Limit {
+				continue
+			}
+			chosen = append(chosen, letter)
+			n++
+		}
+		return see(chosen) && (f.Limit <= 0 || n < f.Limit)
+	})
+}
+
+// Get returns one dead letter by its stream ID, or ErrNotFound.
+func (d *DeadLetters) Get(ctx context.Context, entry string) (DeadLetter, error) {
+	e, err := d.get(ctx, entry)
+	if err != nil {
+		return DeadLetter{}, fmt.Errorf("jobs: dead letter %q: %w", entry, err)
+	}
+	return readLetter(e), nil
+}
+
+var streamID = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
+
+func (d *DeadLetters) get(ctx context.Context, entry string) (store.Entry, error) {
+	if !streamID.MatchString(entry) {
+		return store.Entry{}, errors.New("not a stream ID, as in 1758203641877-0")
+	}
+	e, ok, err := d.store.DeadLetter(ctx, entry)
+	if err == nil && !ok {
+		err = ErrNotFound
+	}
+	return e, err
+}
+
+// ReplayOptions of a replay.
+type ReplayOptions struct {
+	// Set corrects arguments on the way: a label that was mistyped, say.
+	Set Fields
+}
+
+// replayed is a dead letter as it goes back: the original fields, no attempts.
+func (o ReplayOptions) replayed(e store.Entry) (store.Entry, error) {
+	if _, ok := e.Fields["raw"]; ok {
+		return e, errors.New("it could never be read as a job, and cannot be replayed")
+	}
+	m := record.Original(e.Fields)
+	for name, value := range o.Set {
+		if fields.Reserved(name) {
+			return e, fmt.Errorf("the field name %q is reserved", name)
+		}
+		m[name] = value
+	}
+	m["attempts"] = "0"
+	if _, err := parse(e.ID, m); err != nil {
+		return e, fmt.Errorf("it cannot be replayed: %w", err)
+	}
+	return store.Entry{ID: e.ID, Fields: m}, nil
+}
+
+// Replay puts a dead letter back on the stream, with its original fields, under its ID and
+// with no attempts made, and takes it away from here, in one step: two people who replay it
+// replay it once, the other gets ErrNotFound. Where Redis refuses, nothing has changed; an
+// answer that never came is ErrUncertain.
+func (d *DeadLetters) Replay(ctx context.Context, entry string, o ReplayOptions) error {
+	e, err := d.get(ctx, entry)
+	if err == nil {
+		e, err = o.replayed(e)
+	}
+	if err == nil {
+		err = d.replay(ctx, e)
+	}
+	if err != nil {
+		return fmt.Errorf("jobs: replay dead letter %q: %w", entry, err)
+	}
+	return nil
+}
+
+func (d *DeadLetters) replay(ctx context.Context, e store.Entry) error {
+	replayed, err := d.store.Replay(ctx, []store.Entry{e})
+	switch {
+	case err != nil && !store.Refused(err):
+		return fmt.Errorf("%w: %w", ErrUncertain, err)
+	case err == nil && !replayed[0]:
+		return ErrNotFound
+	}
+	return err
+}
+
+// ReplayAll replays what the filter chooses of the dead letters that were there before the
+// call, so that it ends even where they fail again at once. It returns how many it has
+// replayed, and goes on past those that cannot be; the error is then that of the first.
+func (d *DeadLetters) ReplayAll(ctx context.Context, f Filter, o ReplayOptions) (int, error) {
+	from, to := f.bounds()
+	newest, err := d.store.NewestDead(ctx)
+	if err != nil || newest == "" {
+		return 0, wrap("jobs: replay dead letters", err)
+	}
+	if to == "+" || !store.Time(to+"-").Before(store.Time(newest)) {
+		to = newest
+	}
+	total := 0
+	var first, broken error
+	err = d.pages(ctx, f, from, to, func(letters []DeadLetter) bool {
+		var page []store.Entry
+		for _, letter := range letters {
+			e, err := o.replayed(store.Entry{ID: letter.Entry, Fields: letter.wire})
+			if err != nil {
+				first = or(first, fmt.Errorf("dead letter %s: %w", letter.Entry, err))
+				continue
+			}
+			page = append(page, e)
+		}
+		n, err := d.replayPage(ctx, page)
+		total, broken = total+n, err
+		return err == nil
+	})
+	return total, wrap("jobs: replay dead letters", or(err, or(broken, first)))
+}
+
+func (d *DeadLetters) replayPage(ctx context.Context, page []store.Entry) (int, error) {
+	if len(page) == 0 {
+		return 0, nil
+	}
+	n := 0
+	replayed, err := d.store.Replay(ctx, page)
+	for _, ok := range replayed {
+		if ok {
+			n++
+		}
+	}
+	if err != nil && !store.Refused(err) {
+		err = fmt.Errorf("%w: %w", ErrUncertain, err)
+	}
+	return n, err
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Discard deletes a dead letter, or returns ErrNotFound.
+func (d *DeadLetters) Discard(ctx context.Context, entry string) error {
+	_, err := d.get(ctx, entry)
+	if err == nil {
+		var gone bool
+		if gone, err = d.store.Discard(ctx, entry); err == nil && !gone {
+			err = ErrNotFound
+		}
+	}
+	return wrap(fmt.Sprintf("jobs: discard dead letter %q", entry), err)
+}

@@ -1,0 +1,145 @@
+package jobs
+
+// A job in here is not due yet: it was enqueued with a time, it failed and will be tried
+// again, or its kind was not known. The promote loop of every worker moves it to the stream
+// when it is due, and a person may cancel it or run it now.
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/stagedoor/jobs/internal/record"
+	"github.com/stagedoor/jobs/internal/store"
+)
+
+// Delayed are the jobs that are not due yet.
+type Delayed struct{ store *store.Store }
+
+// Delayed returns the jobs that are not due yet.
+func (c *Client) Delayed() *Delayed { return &Delayed{c.store} }
+
+// A DelayedJob is a job and when it is due.
+type DelayedJob struct {
+	Job
+	Due       time.Time
+	LastError string // why the last attempt failed, where it waits for a retry
+}
+
+// List yields what waits, the earliest first, page by page: what is enqueued or becomes due
+// meanwhile may be missed or come twice. An error is the last thing it yields.
+func (d *Delayed) List(ctx context.Context) iter.Seq2[DelayedJob, error] {
+	return func(yield func(DelayedJob, error) bool) {
+		err := d.store.Delayed(ctx, func(page []store.Member) bool {
+			for _, m := range page {
+				if job, ok := read(m); ok && !yield(job, nil) {
+					return false
+				}
+			}
+			return true
+		})
+		if err != nil {
+			yield(DelayedJob{}, fmt.Errorf("jobs: list delayed: %w", err))
+		}
+	}
+}
+
+// read is a member as a job; rubbish is none.
+func read(m store.Member) (DelayedJob, bool) {
+	if m.Err != nil {
+		return DelayedJob{}, false
+	}
+	job, err := parse("", m.Fields)
+	job.Fields = record.Arguments(m.Fields)
+	return DelayedJob{Job: job, Due: m.Due, LastError: m.Fields["last_error"]}, err == nil
+}
+
+// Cancel takes the job with this ID away, so that it will never run: of several (kinds that
+// share an ID) all. ErrNotFound where none waits. It reads all of what waits.
+func (d *Delayed) Cancel(ctx context.Context, id string) error {
+	return d.each(ctx, "cancel", id, d.store.Cancel)
+}
+
+// RunNow makes the job with this ID ready at once; otherwise as Cancel.
+func (d *Delayed) RunNow(ctx context.Context, id string) error {
+	return d.each(ctx, "run now", id, func(ctx context.Context, m store.Member) (bool, error) {
+		moved, err := d.store.Promote(ctx, []store.Member{m}, true)
+		return moved == 1, err
+	})
+}
+
+func (d *Delayed) each(ctx context.Context, what, id string, act func(context.Context, store.Member) (bool, error)) error {
+	found := false
+	err := d.store.Scan(ctx, func(page []store.Member) error {
+		for _, m := range page {
+			if job, ok := read(m); !ok || id == "" || job.ID != id {
+				continue
+			}
+			acted, err := act(ctx, m)
+			if err != nil {
+				return err
+			}
+			found = found || acted
+		}
+		return nil
+	})
+	if err == nil && !found {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("jobs: %s delayed job %q: %w", what, id, err)
+	}
+	return nil
+}
+
+// promote is a step of the loop that moves due jobs to the stream.
+func (r *Runner) promote(ctx context.Context) (time.Duration, error) {
+	const wake, page = time.Second, 100
+	for {
+		clock, due, err := r.store.Earliest(ctx)
+		if err != nil {
+			return 0, err
+		}
+		r.heard()
+		if due.IsZero() {
+			return wake, nil
+		}
+		if due.After(clock) {
+			return min(wake, due.Sub(clock)), nil
+		}
+		members, err := r.store.Due(ctx, clock, page)
+		if err == nil {
+			err = r.move(ctx, members)
+		}
+		if err != nil || ctx.Err() != nil || len(members) < page {
+			return time.Millisecond, err
+		}
+	}
+}
+
+// move moves due members: jobs to the stream, rubbish to the dead letters.
+func (r *Runner) move(ctx context.Context, members []store.Member) error {
+	good := members[:0:0]
+	for _, m := range members {
+		if m.Err == nil {
+			good = append(good, m)
+			continue
+		}
+		if err := r.buryMember(ctx, m); err != nil {
+			return err
+		}
+	}
+	_, err := r.store.Promote(ctx, good, false)
+	return err
+}
+
+func (r *Runner) buryMember(ctx context.Context, m store.Member) error {
+	text := fmt.Sprintf("%s: a member of delayed: %s", ReasonUndecodable, m.Err)
+	dead := Fields{"raw": m.Raw, "attempts": "0", "error": record.Bounded(text, maxError), "traceback": ""}
+	entry, dropped, err := r.store.BuryMember(ctx, m, r.cfg.KeepDead, dead)
+	if err == nil && entry != "" {
+		r.mournFor(entry, dead, dropped)
+	}
+	return err
+}

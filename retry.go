@@ -1,0 +1,490 @@
+package jobs
+
+// A job in here is running. The wrapper runs its handler and never lets anything out but
+// a conclusion: what to do with the job, decided by a pure function of policy, attempts
+// and error. The consumer loop then writes it, and the job is gone, delayed or dead.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stagedoor/jobs/internal/loops"
+	"github.com/stagedoor/jobs/internal/record"
+	"github.com/stagedoor/jobs/internal/store"
+)
+
+// Causes of a handler's cancelled context, as context.Cause returns them.
+var (
+	// ErrShutdown: the Runner is leaving, and the grace time is over. A job that now
+	// returns an error goes back to ready, its attempts unchanged.
+	ErrShutdown = errors.New("the worker is shutting down")
+	// ErrLeaseLost: the job belongs to another worker by now, or is gone. Whatever the
+	// handler returns, nothing of this run is written.
+	ErrLeaseLost = errors.New("the lease is lost")
+	// ErrTimeout: the attempt took longer than its Timeout. A handler that does not
+	// return within a second more is abandoned.
+	ErrTimeout = errors.New("timeout")
+)
+
+var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit, as t.FailNow does)")
+
+// Permanent marks an error after which the job is never to be tried again: it goes to
+// the dead letters, whatever its policy. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanent{err}
+}
+
+// RetryAfter marks an error with the wait before the next attempt, in place of the
+// policy's backoff (a provider's Retry-After, say). How often remains the policy's.
+// RetryAfter(d, nil) is nil; a negative d is 0.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryAfter{max(0, d), err}
+}
+
+// Snooze puts the job off without calling it a failure: no attempt is spent. At most a
+// day, and at least a millisecond; a job may be put off again and again.
+func Snooze(d time.Duration) error {
+	return &snooze{min(max(d, time.Millisecond), 24*time.Hour)}
+}
+
+type (
+	permanent  struct{ err error }
+	retryAfter struct {
+		wait time.Duration
+		err  error
+	}
+	snooze      struct{ wait time.Duration }
+	undecodable struct{ err error }
+)
+
+func (e *permanent) Error() string   { return e.err.Error() }
+func (e *permanent) Unwrap() error   { return e.err }
+func (e *retryAfter) Error() string  { return e.err.Error() }
+func (e *retryAfter) Unwrap() error  { return e.err }
+func (e *snooze) Error() string      { return "snoozed for " + e.wait.String() }
+func (e *undecodable) Error() string { return string(ReasonUndecodable) + ": " + e.err.Error() }
+func (e *undecodable) Unwrap() error { return e.err }
+
+// PanicError is what a handler's panic becomes.
+type PanicError struct {
+	Value any    // what was given to panic
+	Stack []byte // of the goroutine, from the panic on
+}
+
+func (e *PanicError) Error() string { return "panic: " + safeText(e.Value) }
+
+// Unwrap returns the value of the panic where it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// An outcome is where a job goes after a run.
+type outcome int
+
+const (
+	toDone    outcome = iota // gone
+	toRetry                  // delayed, one attempt more
+	toSnooze                 // delayed, attempts unchanged
+	toDead                   // dead
+	toRelease                // ready, attempts unchanged
+	toPark                   // delayed, attempts unchanged: its kind is not known here
+	toOthers                 // still running when the process leaves
+)
+
+// next is a decision: where to, and after which wait.
+type next struct {
+	outcome outcome
+	wait    time.Duration
+}
+
+// decide tells what becomes of a job that had made so many attempts before this one.
+func decide(p Policy, attempts int, err error) next {
+	if err == nil {
+		return next{outcome: toDone}
+	}
+	if s, ok := errors.AsType[*snooze](err); ok {
+		return next{toSnooze, s.wait}
+	}
+	if _, ok := errors.AsType[*undecodable](err); ok {
+		return next{outcome: toDead}
+	}
+	if _, ok := errors.AsType[*permanent](err); ok || attempts >= p.Retries {
+		return next{outcome: toDead}
+	}
+	if r, ok := errors.AsType[*retryAfter](err); ok {
+		return next{toRetry, r.wait}
+	}
+	return next{toRetry, p.wait(attempts)}
+}
+
+// A conclusion is all that is left of an attempt.
+type conclusion struct {
+	next
+	err       error
+	text      string // of the error, bounded
+	traceback string // bounded; empty where no handler failed
+	reason    Reason
+	since     int64 // epoch seconds: its kind has not been known from then on
+}
+
+// conclude reads an error of the handler's, which may be hostile: its methods panic, its
+// text is endless. Of a run that was cut off by a shutdown only success counts.
+// what names the handler, for the traceback.
+func conclude(p Policy, attempts int, err, cause error, what string) conclusion {
+	if err == nil {
+		return conclusion{}
+	}
+	if errors.Is(cause, ErrShutdown) {
+		return conclusion{next: next{outcome: toRelease}, err: err, text: record.Bounded(safeText(err), maxError)}
+	}
+	c := conclusion{err: err, reason: ReasonFailed}
+	if v := try(func() { c.next = decide(p, attempts, err) }); v != nil {
+		c.next = decide(p, attempts, errors.New("an error that cannot be read"))
+	}
+	c.text = record.Bounded(safeText(err), maxError)
+	if c.outcome == toDead || c.outcome == toRetry {
+		c.traceback = record.Bounded("handler "+what+"\n"+traceback(err), maxTraceback)
+	}
+	if try(func() {
+		if _, ok := errors.AsType[*undecodable](err); ok {
+			c.reason, c.traceback = ReasonUndecodable, ""
+		}
+	}) != nil {
+		c.reason = ReasonFailed
+	}
+	return c
+}
+
+// try calls f and returns what it panicked with.
+func try(f func()) (panicked *PanicError) {
+	defer func() {
+		if v := recover(); v != nil {
+			panicked = &PanicError{Value: v, Stack: stack()}
+		}
+	}()
+	f()
+	return nil
+}
+
+// guarded makes a panic an error. (A runtime.Goexit cannot be held up; it is noticed
+// where the goroutine ends.)
+func guarded(h Handler) Handler {
+	return func(ctx context.Context, job Job) (err error) {
+		if p := try(func() { err = h(ctx, job) }); p != nil {
+			return p
+		}
+		return err
+	}
+}
+
+// stack is the present goroutine's, without what lies above the panic.
+func stack() []byte {
+	full := debug.Stack()
+	if _, below, ok := strings.Cut(string(full), "\npanic("); ok {
+		if _, below, ok = strings.Cut(below, "\n\t"); ok { // the file of panic itself
+			_, below, _ = strings.Cut(below, "\n")
+			return []byte(below)
+		}
+	}
+	return full
+}
+
+// What is kept of an error, in bytes. What is longer is cut, and says so.
+const (
+	maxError     = 8 << 10
+	maxTraceback = 32 << 10
+	maxLastError = 256
+)
+
+// safeText is what v says of itself, or that it cannot.
+func safeText(v any) (text string) {
+	if p := try(func() {
+		if err, ok := v.(error); ok {
+			text = err.Error()
+			return
+		}
+		text = fmt.Sprint(v)
+	}); p != nil {
+		return fmt.Sprintf("an error of type %T whose Error method panics", v)
+	}
+	return text
+}
+
+// traceback is the chain of a wrapped error, outermost first, each with its type; of a
+// panic the stack.
+func traceback(err error) string {
+	var b strings.Builder
+	if p := try(func() { trace(&b, err, 0) }); p != nil {
+		fmt.Fprintf(&b, "(the chain ends here: %T panicked)\n", err)
+	}
+	return b.String()
+}
+
+func trace(b *strings.Builder, err error, depth int) {
+	const deepest, longest = 32, 1 << 10
+	if err == nil || depth > deepest || b.Len() > maxTraceback {
+		return
+	}
+	fmt.Fprintf(b, "%s%T: %s\n", strings.Repeat("  ", depth), err, record.Bounded(safeText(err), longest))
+	switch e := err.(type) {
+	case *PanicError:
+		b.Write(e.Stack)
+	case interface{ Unwrap() error }:
+		trace(b, e.Unwrap(), depth+1)
+	case interface{ Unwrap() []error }:
+		for _, wrapped := range e.Unwrap() {
+			trace(b, wrapped, depth+1)
+		}
+	}
+}
+
+// overtime is how long a handler may go on after its timeout before it is abandoned.
+const overtime = time.Second
+
+// A run is one delivery in a slot.
+type run struct {
+	entry    store.Entry // as it came, and never shown to a handler
+	delivery int
+	job      Job
+	handler  *handler // nil: its kind is not known here
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	over     atomic.Bool // a conclusion is drawn, and later ones do not count
+	lost     atomic.Bool // the lease: nothing is written any more
+	conclusion
+	letter Fields // where the job is dead
+	reply  *store.Reply
+}
+
+func newRun(base context.Context, e store.Entry, delivery int) *run {
+	run := &run{entry: e, delivery: delivery}
+	ctx := context.WithValue(base, contextKey{}, run.view)
+	run.ctx, run.cancel = context.WithCancelCause(ctx)
+	return run
+}
+
+// view is the job as a handler sees it: with a copy of its arguments.
+func (run *run) view() Job {
+	j := run.job
+	j.Fields = record.Arguments(run.entry.Fields)
+	return j
+}
+
+// begin starts the handler, on a goroutine of its own: the only ones that are not started
+// in Run. Each ends in r.ended, once.
+func (run *run) begin(r *Runner) {
+	job, err := parse(run.entry.ID, run.entry.Fields)
+	run.job, run.handler = job, r.handlers[job.Kind]
+	switch {
+	case err != nil:
+		go run.end(r, conclude(Policy{}, 0, &undecodable{err}, nil, ""))
+	case run.handler == nil:
+		go func() { run.end(r, r.park(run)) }()
+	default:
+		go run.work(r)
+	}
+}
+
+// work runs the handler. It comes to a conclusion whatever the handler does, also where
+// that ends this goroutine.
+func (run *run) work(r *Runner) {
+	h, ctx, job := run.handler, run.ctx, run.job
+	if h.timeout < NoTimeout {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, h.timeout, ErrTimeout)
+		defer stop()
+		late := time.AfterFunc(h.timeout+overtime, func() { run.abandon(r) })
+		defer late.Stop()
+	}
+	if job.Fields = run.entry.Fields; h.copies {
+		job.Fields = record.Arguments(job.Fields)
+	}
+	var err error = errGoexit
+	var c *conclusion
+	defer func() {
+		if c == nil {
+			goexit := conclude(h.policy, job.Attempts, errGoexit, context.Cause(ctx), h.what)
+			c = &goexit
+		}
+		run.end(r, *c)
+	}()
+	if p := try(func() { err = run.timely(ctx, h.run(ctx, job)) }); p != nil {
+		err = p
+	}
+	drawn := conclude(h.policy, job.Attempts, err, context.Cause(ctx), h.what)
+	c = &drawn
+}
+
+// timely says of an error that came after the timeout that it did.
+func (run *run) timely(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == ErrTimeout {
+		return fmt.Errorf("%w after %s: %w", ErrTimeout, run.handler.timeout, err)
+	}
+	return err
+}
+
+// abandon gives up on a handler that does not heed its context: it may go on, its slot is
+// free, and what it returns is ignored.
+func (run *run) abandon(r *Runner) {
+	err := fmt.Errorf("%w after %s, and the handler does not return: abandoned", ErrTimeout, run.handler.timeout)
+	c := conclude(run.handler.policy, run.job.Attempts, err, nil, run.handler.what)
+	if run.leave(r, c) {
+		r.cfg.Logger.Error("jobs: handler abandoned", "job", run.job, "err", err, "handler", run.handler.what)
+		r.ended <- run
+	}
+}
+
+// leave concludes a run whose handler goes on.
+func (run *run) leave(r *Runner, c conclusion) bool {
+	r.abandoned.Add(1)
+	if run.conclude(c) {
+		return true
+	}
+	r.abandoned.Add(-1)
+	return false
+}
+
+// end concludes a run whose handler has ended.
+func (run *run) end(r *Runner, c conclusion) {
+	run.cancel(nil)
+	if run.conclude(c) {
+		r.ended <- run
+		return
+	}
+	r.abandoned.Add(-1)
+}
+
+// conclude draws the conclusion, and says whether it was the first.
+func (run *run) conclude(c conclusion) bool {
+	if !run.over.CompareAndSwap(false, true) {
+		return false
+	}
+	run.conclusion = c
+	return true
+}
+
+// park is the conclusion for a kind that is not known here. That is no fault of the job: a
+// deploy is rolling, and elsewhere it may be known. It waits in delayed for as long as it
+// has been unknown, from one second to fifteen, and for an hour in all.
+func (r *Runner) park(run *run) conclusion {
+	const longest = 15 * time.Second
+	clock, err := r.store.Now(run.ctx)
+	for ; err != nil; clock, err = r.store.Now(run.ctx) {
+		if run.ctx.Err() != nil {
+			return conclusion{next: next{outcome: toRelease}}
+		}
+		loops.Sleep(run.ctx, longest/10)
+	}
+	since, bad := strconv.ParseInt(run.entry.Fields["unknown_since"], 10, 64)
+	if bad != nil {
+		since = clock.Unix()
+	}
+	age := max(0, clock.Sub(time.Unix(since, 0)))
+	if age >= unknownFor {
+		return unknownKind(run.job.Kind)
+	}
+	if bad != nil {
+		age = 0
+	}
+	return conclusion{next: next{toPark, min(age+time.Second, longest)}, since: since}
+}
+
+// unknownFor is how long a kind may be unknown before its job is dead-lettered.
+const unknownFor = time.Hour
+
+func unknownKind(kind string) conclusion {
+	text := fmt.Sprintf("%s: no worker has known %q for %s", ReasonUnknownKind, record.Bounded(kind, 64), unknownFor)
+	return conclusion{next: next{outcome: toDead}, text: text, reason: ReasonUnknownKind}
+}
+
+// write puts the run's outcome into a trip.
+func (run *run) write(t *store.Trip, cfg Config) {
+	if run.lost.Load() {
+		run.reply = nil
+		return
+	}
+	var reply store.Reply
+	switch id := run.entry.ID; run.outcome {
+	case toDone:
+		reply = t.Done(id)
+	case toDead:
+		if run.letter == nil {
+			run.letter = record.Letter(run.entry, run.tried(), run.text, run.traceback)
+		}
+		reply = t.Bury(id, run.letter, cfg.KeepDead)
+	case toRelease:
+		reply = t.Release(id, record.Rewritten(run.entry))
+	case toOthers:
+		reply = t.HandOver(id, cfg.Lease)
+	default:
+		reply = t.Retry(id, run.later(), run.wait)
+	}
+	run.reply = &reply
+}
+
+// tried is how often the job was tried, this run included where it came that far.
+func (run *run) tried() int {
+	if run.reason == ReasonFailed {
+		return run.job.Attempts + 1
+	}
+	return run.job.Attempts
+}
+
+// later is the job as it waits in delayed.
+func (run *run) later() Fields {
+	m := record.Rewritten(run.entry)
+	switch run.outcome {
+	case toRetry:
+		m["attempts"] = strconv.Itoa(run.job.Attempts + 1)
+		m["last_error"] = record.Bounded(run.text, maxLastError)
+		delete(m, "unknown_since")
+	case toPark:
+		m["unknown_since"] = strconv.FormatInt(run.since, 10)
+	}
+	return m
+}
+
+// written learns what became of an outcome. An error says that it is to be written again.
+func (l *loop) written(run *run) error {
+	if run.reply == nil {
+		return nil // the lease is lost
+	}
+	if run.outcome == toDead {
+		return l.buried(run)
+	}
+	ours, err := run.reply.Written()
+	if err != nil {
+		return err
+	}
+	log := l.cfg.Logger
+	switch {
+	case !ours:
+		log.Warn("jobs: the outcome is not written, since the job is another worker's", "job", run.job, "err", run.err)
+	case run.outcome == toRetry:
+		log.Warn("jobs: attempt failed, will retry", "job", run.job, "err", run.text, "wait", run.wait)
+	case run.outcome == toRelease, run.outcome == toOthers:
+		log.Info("jobs: given back at shutdown", "job", run.job)
+	}
+	return nil
+}
+
+func (l *loop) buried(run *run) error {
+	entry, dropped, err := run.reply.Buried()
+	if err == nil && entry != "" {
+		l.mournFor(entry, run.letter, dropped)
+	}
+	return err
+}
