@@ -324,6 +324,9 @@ func (c *Client) note(ctx context.Context, parent func() Job, j *Job) {
 		j.ID = mint()
 	}
 	if c.annotate != nil {
+		own := make(Fields, len(j.Fields)) // the caller's is not to be changed
+		maps.Copy(own, j.Fields)
+		j.Fields = own
 		c.annotate(ctx, j)
 	}
 	if parent == nil || j.RequestID != "" && j.Trace != "" {
@@ -431,6 +434,7 @@ type Runner struct {
 	periodic []*periodic
 
 	leases    leases
+	alarm     alarm
 	contact   loops.Contact
 	ended     chan *run       // runs that have come to a conclusion
 	found     chan finds      // of the sweep, for the loop
@@ -465,6 +469,7 @@ func NewRunner(c *Client, cfg Config) *Runner {
 		found:    make(chan finds, 1),
 		dead:     make(chan DeadLetter, 1000),
 		loops:    map[string]*loops.Loop{},
+		alarm:    alarm{earlier: make(chan struct{}, 1)},
 	}
 	r.leases.runs = map[string]*run{}
 	for _, loop := range []string{"fetch", "renew", "sweep", "promote", "tick", "start"} {
@@ -549,10 +554,11 @@ func (r *Runner) Run(ctx context.Context) error {
 	// What outlives ctx: outcomes are written and leases kept until the last job has ended.
 	after, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	l := newLoop(r, after)
+	l := newLoop(r, context.WithoutCancel(ctx))
 
 	var seekers, keepers sync.WaitGroup
 	keepers.Go(func() { l.read(after) })
+	keepers.Go(func() { r.watch(after) })
 	keepers.Go(func() { r.mourn(context.WithoutCancel(ctx)) })
 	keepers.Go(func() { r.loops["renew"].Every(after, r.renew) })
 	seekers.Go(func() { r.loops["sweep"].Every(ctx, r.sweep) })
@@ -625,6 +631,7 @@ type loop struct {
 	busy      int             // slots with a running handler
 	unsettled []*run          // concluded, and not written yet
 	stuck     int             // of these, how many were tried in vain
+	others    []string        // entries that were handed over
 	asked     int             // slots kept for what the blocked read may bring
 	asks      chan int        // to the blocked read
 	arrived   chan arrival    // from it
@@ -731,7 +738,7 @@ func (l *loop) settle() error {
 // start runs an entry in a slot. What already runs here goes on as the owner of the new
 // delivery: the group was made again, or Redis has lost writes.
 func (l *loop) start(e store.Entry, delivery int) {
-	run := newRun(l.base, e, delivery)
+	run := l.newRun(l.base, e, delivery)
 	if !l.leases.add(run) {
 		return
 	}
@@ -817,8 +824,25 @@ func (l *loop) drain(ctx context.Context) leftovers {
 			loops.Sleep(ctx, l.pace.Met(err))
 		}
 	}
-	left.unwritten = len(l.unsettled)
+	if left.unwritten = len(l.unsettled); left.unwritten == 0 {
+		l.disown(ctx)
+	}
 	return left
+}
+
+// disown hands over what is this consumer's and never came here: the reply that brought it
+// was lost. No process has died under it. Where this fails, the others' sweep finds it.
+func (l *loop) disown(ctx context.Context) {
+	t := l.store.Trip(ctx)
+	_ = l.store.Idle(ctx, 0, func(page []store.Pending) error {
+		for _, p := range page {
+			if p.Owner == l.consumer && !slices.Contains(l.others, p.ID) {
+				t.HandOver(p.ID, p.Deliveries, l.cfg.Lease)
+			}
+		}
+		return nil
+	})
+	_, _ = t.Go()
 }
 
 // finish waits for what runs: for the grace time, and for a second after it was cancelled.
@@ -852,7 +876,7 @@ func (l *loop) finish(ctx context.Context) (left int) {
 func (l *loop) giveBack(a arrival) {
 	l.asked = 0
 	for _, e := range a.entries {
-		if run := newRun(l.base, e, 1); l.leases.add(run) {
+		if run := l.newRun(l.base, e, 1); l.leases.add(run) {
 			run.conclude(conclusion{next: next{outcome: toRelease}})
 			l.unsettled = append(l.unsettled, run)
 		}
@@ -865,7 +889,7 @@ func (l *loop) handOver() int {
 	for _, run := range l.leases.all() {
 		switch {
 		case run.leave(l.Runner, conclusion{next: next{outcome: toOthers}}):
-			l.unsettled = append(l.unsettled, run)
+			l.unsettled, l.others = append(l.unsettled, run), append(l.others, run.entry.ID)
 			left++
 		case !slices.Contains(l.unsettled, run):
 			coming++ // it has ended in this moment
@@ -913,6 +937,11 @@ func (d *driver) Promote(ctx context.Context) error {
 // Drain runs what is ready until nothing is.
 func (d *driver) Drain(ctx context.Context) error {
 	l := d.loop
+	watched, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { l.watch(watched) })
+	defer watch.Wait()
+	defer stop()
 	for {
 		fetched, err := l.trip(ctx, l.free())
 		if err != nil || fetched == 0 && l.busy == 0 {

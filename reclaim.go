@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 type leases struct {
 	mu   sync.Mutex
 	runs map[string]*run
+	lost []*run // their entry came anew, and they have not ended yet
 }
 
 // add begins a lease, unless the same entry runs here already and is still ours: then that
@@ -28,19 +30,24 @@ type leases struct {
 func (ls *leases) add(run *run) (isNew bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if old := ls.runs[run.entry.ID]; old != nil && !old.lost.Load() {
-		return false
+	if old := ls.runs[run.entry.ID]; old != nil {
+		if !old.lost.Load() {
+			return false
+		}
+		ls.lost = append(ls.lost, old)
 	}
 	ls.runs[run.entry.ID] = run
 	return true
 }
 
-func (ls *leases) drop(run *run) {
+func (ls *leases) drop(gone *run) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.runs[run.entry.ID] == run {
-		delete(ls.runs, run.entry.ID)
+	if ls.runs[gone.entry.ID] == gone {
+		delete(ls.runs, gone.entry.ID)
+		return
 	}
+	ls.lost = slices.DeleteFunc(ls.lost, func(run *run) bool { return run == gone })
 }
 
 // has says whether an entry runs here, and is still ours.
@@ -54,7 +61,7 @@ func (ls *leases) has(id string) bool {
 func (ls *leases) all() []*run {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	all := make([]*run, 0, len(ls.runs))
+	all := slices.Clone(ls.lost)
 	for _, run := range ls.runs {
 		all = append(all, run)
 	}
@@ -275,7 +282,7 @@ func (l *loop) takeOver(ctx context.Context) error {
 	case l.finds = <-l.found:
 	default:
 	}
-	if !l.steady() && !l.isolation.unsure {
+	if !l.steady() {
 		l.finds = finds{} // what was found before a pause or an outage says nothing any more
 	}
 	if err := l.isolate(ctx); err != nil {
@@ -314,7 +321,6 @@ type isolation struct {
 	renewed  time.Time     // the right to it
 	patience time.Duration // how long to wait until the worker is empty
 	rest     time.Time     // until then it fetches like any other
-	unsure   bool          // the claim was sent, and not answered
 }
 
 type state int
@@ -365,15 +371,17 @@ func (l *loop) beginEmptying(ctx context.Context) error {
 	if time.Now().Before(i.rest) || l.abandoned.Load() > 0 {
 		return nil
 	}
-	ok, err := l.store.Isolate(ctx, l.cfg.Lease)
+	suspect := l.suspects[0]
+	ok, err := l.store.Isolate(ctx, suspect, l.cfg.Lease)
 	if err != nil {
 		return err
 	}
-	if !ok {
+	l.suspects = l.suspects[1:]
+	if !ok { // another worker has the right, or the suspect
 		i.rest = time.Now().Add(l.cfg.Lease / 4)
 		return nil
 	}
-	i.state, i.who, l.suspects = emptying, l.suspects[0], l.suspects[1:]
+	i.state, i.who = emptying, suspect
 	i.began, i.renewed = time.Now(), time.Now()
 	return nil
 }
@@ -391,7 +399,7 @@ func (l *loop) keepEmptying(ctx context.Context) error {
 	if time.Since(i.renewed) < l.cfg.Lease/4 {
 		return nil
 	}
-	ok, err := l.store.Isolate(ctx, l.cfg.Lease)
+	ok, err := l.store.Isolate(ctx, i.who, l.cfg.Lease)
 	if err == nil && !ok {
 		l.reopen(stopped)
 	}
@@ -415,12 +423,10 @@ func (l *loop) longest() time.Duration {
 // runAlone claims the suspect. While the answer is missing the worker stays empty.
 func (l *loop) runAlone(ctx context.Context) error {
 	i := &l.isolation
-	i.state, i.unsure = alone, true
 	if err := l.claim(ctx, i.who); err != nil {
-		i.state = emptying
-		return err
+		return err // and ask again: the reply may be lost
 	}
-	i.unsure = false
+	i.state = alone
 	if l.busy == 0 { // it was not to be had
 		l.giveUp(ctx)
 		l.reopen(0)
@@ -429,7 +435,7 @@ func (l *loop) runAlone(ctx context.Context) error {
 }
 
 // giveUp gives the right back. Where that fails it lasts for a lease.
-func (l *loop) giveUp(ctx context.Context) { _, _ = l.store.Isolate(ctx, 0) }
+func (l *loop) giveUp(ctx context.Context) { _, _ = l.store.Isolate(ctx, store.Claim{}, 0) }
 
 // reopen goes back to work, for at least so long.
 func (l *loop) reopen(d time.Duration) {

@@ -254,14 +254,17 @@ func trace(b *strings.Builder, err error, depth int) {
 // overtime is how long a handler may go on after its timeout before it is abandoned.
 const overtime = time.Second
 
-// A run is one delivery in a slot.
+// A run is one delivery in a slot, and the context of its handler.
 type run struct {
+	context.Context // cancelled with a cause; the other methods are below
+	cancel          context.CancelCauseFunc
+
 	entry    store.Entry // as it came, and never shown to a handler
 	delivery int
 	job      Job
+	bad      error    // it cannot be read as a job
 	handler  *handler // nil: its kind is not known here
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
+	deadline time.Time
 	over     atomic.Bool // a conclusion is drawn, and later ones do not count
 	lost     atomic.Bool // the lease: nothing is written any more
 	conclusion
@@ -269,11 +272,34 @@ type run struct {
 	reply  *store.Reply
 }
 
-func newRun(base context.Context, e store.Entry, delivery int) *run {
+func (r *Runner) newRun(base context.Context, e store.Entry, delivery int) *run {
 	run := &run{entry: e, delivery: delivery}
-	ctx := context.WithValue(base, contextKey{}, run.view)
-	run.ctx, run.cancel = context.WithCancelCause(ctx)
+	run.job, run.bad = parse(e.ID, e.Fields)
+	run.handler = r.handlers[run.job.Kind]
+	if run.handler != nil && run.handler.timeout < NoTimeout {
+		run.deadline = time.Now().Add(run.handler.timeout)
+	}
+	run.Context, run.cancel = context.WithCancelCause(base)
 	return run
+}
+
+// Deadline is when the attempt's timeout is over.
+func (run *run) Deadline() (time.Time, bool) { return run.deadline, !run.deadline.IsZero() }
+
+// Err is context.DeadlineExceeded after the timeout, as everybody expects.
+func (run *run) Err() error {
+	if err := run.Context.Err(); err == nil || context.Cause(run.Context) != ErrTimeout {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+// Value finds the job, for FromContext.
+func (run *run) Value(key any) any {
+	if key == (contextKey{}) {
+		return run.view
+	}
+	return run.Context.Value(key)
 }
 
 // view is the job as a handler sees it: with a copy of its arguments.
@@ -286,14 +312,15 @@ func (run *run) view() Job {
 // begin starts the handler, on a goroutine of its own: the only ones that are not started
 // in Run. Each ends in r.ended, once.
 func (run *run) begin(r *Runner) {
-	job, err := parse(run.entry.ID, run.entry.Fields)
-	run.job, run.handler = job, r.handlers[job.Kind]
 	switch {
-	case err != nil:
-		go run.end(r, conclude(Policy{}, 0, &undecodable{err}, nil, ""))
+	case run.bad != nil:
+		go run.end(r, conclude(Policy{}, 0, &undecodable{run.bad}, nil, ""))
 	case run.handler == nil:
 		go func() { run.end(r, r.park(run)) }()
 	default:
+		if r.alarm.before(run.deadline) {
+			r.alarm.ring()
+		}
 		go run.work(r)
 	}
 }
@@ -301,36 +328,95 @@ func (run *run) begin(r *Runner) {
 // work runs the handler. It comes to a conclusion whatever the handler does, also where
 // that ends this goroutine.
 func (run *run) work(r *Runner) {
-	h, ctx, job := run.handler, run.ctx, run.job
-	if h.timeout < NoTimeout {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, h.timeout, ErrTimeout)
-		defer stop()
-		late := time.AfterFunc(h.timeout+overtime, func() { run.abandon(r) })
-		defer late.Stop()
-	}
+	h, job := run.handler, run.job
 	if job.Fields = run.entry.Fields; h.copies {
 		job.Fields = record.Arguments(job.Fields)
 	}
-	var err error = errGoexit
-	var c *conclusion
+	var c conclusion
+	drawn := false
 	defer func() {
-		if c == nil {
-			goexit := conclude(h.policy, job.Attempts, errGoexit, context.Cause(ctx), h.what)
-			c = &goexit
+		if !drawn {
+			c = conclude(h.policy, job.Attempts, errGoexit, context.Cause(run), h.what)
 		}
-		run.end(r, *c)
+		run.end(r, c)
 	}()
-	if p := try(func() { err = run.timely(ctx, h.run(ctx, job)) }); p != nil {
+	var err error
+	if p := try(func() { err = run.timely(h.run(run, job)) }); p != nil {
 		err = p
 	}
-	drawn := conclude(h.policy, job.Attempts, err, context.Cause(ctx), h.what)
-	c = &drawn
+	c = conclude(h.policy, job.Attempts, err, context.Cause(run), h.what)
+	drawn = true
+}
+
+// An alarm is when the next timeout may be over: one clock for all runs, since most end
+// long before theirs.
+type alarm struct {
+	due     atomic.Int64 // nanoseconds since epoch; 0: none
+	earlier chan struct{}
+}
+
+var epoch = time.Now()
+
+// before says whether the alarm has to go off earlier than it would have, to be in time
+// for t.
+func (a *alarm) before(t time.Time) bool {
+	at := int64(t.Sub(epoch))
+	for {
+		due := a.due.Load()
+		if t.IsZero() || due != 0 && due <= at {
+			return false
+		}
+		if a.due.CompareAndSwap(due, at) {
+			return true
+		}
+	}
+}
+
+// ring wakes the watch.
+func (a *alarm) ring() {
+	select {
+	case a.earlier <- struct{}{}:
+	default:
+	}
+}
+
+// watch cancels handlers whose timeout is over, and abandons those that do not heed it.
+func (r *Runner) watch(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.alarm.earlier:
+		case <-timer.C:
+		}
+		r.alarm.due.Store(0)
+		r.enforce(time.Now())
+		if due := r.alarm.due.Load(); due != 0 {
+			timer.Reset(time.Until(epoch.Add(time.Duration(due))))
+		}
+	}
+}
+
+func (r *Runner) enforce(now time.Time) {
+	for _, run := range r.leases.all() {
+		switch late := run.deadline.Add(overtime); {
+		case run.deadline.IsZero() || run.over.Load():
+		case now.Before(run.deadline):
+			r.alarm.before(run.deadline)
+		case now.Before(late):
+			run.cancel(ErrTimeout)
+			r.alarm.before(late)
+		default:
+			run.abandon(r)
+		}
+	}
 }
 
 // timely says of an error that came after the timeout that it did.
-func (run *run) timely(ctx context.Context, err error) error {
-	if err != nil && context.Cause(ctx) == ErrTimeout {
+func (run *run) timely(err error) error {
+	if err != nil && context.Cause(run) == ErrTimeout {
 		return fmt.Errorf("%w after %s: %w", ErrTimeout, run.handler.timeout, err)
 	}
 	return err
@@ -381,12 +467,12 @@ func (run *run) conclude(c conclusion) bool {
 // has been unknown, from one second to fifteen, and for an hour in all.
 func (r *Runner) park(run *run) conclusion {
 	const longest = 15 * time.Second
-	clock, err := r.store.Now(run.ctx)
-	for ; err != nil; clock, err = r.store.Now(run.ctx) {
-		if run.ctx.Err() != nil {
+	clock, err := r.store.Now(run)
+	for ; err != nil; clock, err = r.store.Now(run) {
+		if run.Err() != nil {
 			return conclusion{next: next{outcome: toRelease}}
 		}
-		loops.Sleep(run.ctx, longest/10)
+		loops.Sleep(run, longest/10)
 	}
 	since, bad := strconv.ParseInt(run.entry.Fields["unknown_since"], 10, 64)
 	if bad != nil {
@@ -428,7 +514,7 @@ func (run *run) write(t *store.Trip, cfg Config) {
 	case toRelease:
 		reply = t.Release(id, record.Rewritten(run.entry))
 	case toOthers:
-		reply = t.HandOver(id, cfg.Lease)
+		reply = t.HandOver(id, run.delivery, cfg.Lease)
 	default:
 		reply = t.Retry(id, run.later(), run.wait)
 	}

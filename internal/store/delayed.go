@@ -34,7 +34,8 @@ func readMember(raw string, score float64) Member {
 // where there is none.
 func (s *Store) Earliest(ctx context.Context) (now, due time.Time, err error) {
 	pipe := s.rdb.Pipeline()
-	clock := pipe.Time(ctx)
+	clock := s.clock(ctx)
+	_ = pipe.Process(ctx, clock)
 	first := pipe.ZRangeWithScores(ctx, s.keys.Delayed, 0, 0)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return now, due, err
@@ -42,7 +43,8 @@ func (s *Store) Earliest(ctx context.Context) (now, due time.Time, err error) {
 	if members := first.Val(); len(members) > 0 {
 		due = unscore(members[0].Score)
 	}
-	return clock.Val(), due, nil
+	now, err = moment(clock.Cmd)
+	return now, due, err
 }
 
 // Due reads up to n members that are due at now, the earliest first.

@@ -38,7 +38,7 @@ func (s *Store) MakeGroup(ctx context.Context) error {
 // Prepare makes the group, and finds out before anything is fetched whether this
 // server and this user can do what a worker needs. A *FinalError names what is missing.
 func (s *Store) Prepare(ctx context.Context) error {
-	if _, ok := s.rdb.(*redis.ClusterClient); ok && !tagged(s.keys.Stream) {
+	if s.divides() && !tagged(s.keys.Stream) {
 		return final("a cluster needs a hash tag in the prefix, as in %q, so that all keys of a queue are in one slot", "{stagedoor}:")
 	}
 	if err := s.types(ctx); err != nil {
@@ -48,6 +48,15 @@ func (s *Store) Prepare(ctx context.Context) error {
 		return judge("XGROUP", err)
 	}
 	return s.tryAll(ctx)
+}
+
+// divides says that the client itself divides keys among servers.
+func (s *Store) divides() bool {
+	switch s.rdb.(type) {
+	case *redis.ClusterClient, *redis.Ring:
+		return true
+	}
+	return false
 }
 
 func tagged(key string) bool {
@@ -63,6 +72,9 @@ func (s *Store) types(ctx context.Context) error {
 	}
 	for key, kind := range want {
 		is, err := s.rdb.Type(ctx, key).Result()
+		if redis.HasErrorPrefix(err, "MOVED") && !s.divides() {
+			return final("this server is one of a cluster: it needs redis.NewClusterClient, and a hash tag in the prefix, as in %q: %w", "{stagedoor}:", err)
+		}
 		if err != nil {
 			return judge("TYPE "+key, err)
 		}
@@ -73,21 +85,23 @@ func (s *Store) types(ctx context.Context) error {
 	return nil
 }
 
-// tryAll tries each command once, in a form that changes nothing.
+// tryAll tries each command once, in a form that changes nothing: a read makes a consumer,
+// which is nobody's and goes again, so that a worker that never comes to work leaves none.
 func (s *Store) tryAll(ctx context.Context) error {
+	const nobody = "\x00nobody"
 	k := s.keys
 	tries := [][]any{
 		{"time"},
-		{"xreadgroup", "group", Group, s.consumer, "count", 1, "streams", k.Stream, "0"},
+		{"xreadgroup", "group", Group, nobody, "count", 1, "streams", k.Stream, "0"},
 		{"xack", k.Stream, Group, "0-0"},
 		{"xdel", k.Stream, "0-0"},
 		{"xlen", k.Stream},
 		{"xrange", k.Stream, "0-0", "0-0"},
 		{"xadd", k.probe, "nomkstream", "*", "kind", "probe"},
 		{"xpending", k.Stream, Group, "idle", 1, "-", "+", 1},
-		{"xclaim", k.Stream, Group, s.consumer, 1, "0-0", "justid"},
+		{"xclaim", k.Stream, Group, nobody, 1, "0-0", "justid"},
 		{"xinfo", "consumers", k.Stream, Group},
-		{"xgroup", "delconsumer", k.Stream, Group, "\x00nobody"},
+		{"xgroup", "delconsumer", k.Stream, Group, nobody},
 		{"zadd", k.Delayed, "xx", 0, "\x00nothing"},
 		{"zrem", k.Delayed, "\x00nothing"},
 		{"zscore", k.Delayed, "\x00nothing"},

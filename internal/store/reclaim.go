@@ -120,7 +120,8 @@ func (s *Store) Gone(ctx context.Context, id string) (bool, error) {
 // more. Without ids it only asks Redis for an answer.
 func (s *Store) Renew(ctx context.Context, ids []string) (lost []string, err error) {
 	if len(ids) == 0 {
-		return nil, s.rdb.Time(ctx).Err()
+		_, err := s.Now(ctx)
+		return nil, err
 	}
 	for len(ids) > 0 {
 		n := min(len(ids), batch)
@@ -133,10 +134,15 @@ func (s *Store) Renew(ctx context.Context, ids []string) (lost []string, err err
 	return lost, nil
 }
 
-// Isolate takes or renews the right to be the one that empties itself for a suspect,
-// for as long as ttl; with 0 it gives it back. It says whether this consumer has it.
-func (s *Store) Isolate(ctx context.Context, ttl time.Duration) (bool, error) {
-	return s.run(ctx, suspect, []string{s.keys.Suspect}, s.consumer, ttl.Milliseconds()).Bool()
+// Isolate takes or renews the right to be the one that empties itself for a suspect, for
+// as long as ttl and while the suspect is to be had; with 0 it gives the right back. It
+// says whether this consumer has it.
+func (s *Store) Isolate(ctx context.Context, c Claim, ttl time.Duration) (bool, error) {
+	if c.Own {
+		c.Least = 0
+	}
+	return s.run(ctx, suspect, []string{s.keys.Suspect, s.keys.Stream}, s.consumer, ttl.Milliseconds(),
+		Group, c.ID, c.Deliveries, c.Least.Milliseconds()).Bool()
 }
 
 // Forget removes a consumer that owns nothing.

@@ -103,8 +103,31 @@ func (s *Store) Keys() Keys { return s.keys }
 
 // Now is Redis's clock.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
-	return s.rdb.Time(ctx).Result()
+	cmd := s.clock(ctx)
+	_ = s.rdb.Process(ctx, cmd)
+	return moment(cmd.Cmd)
 }
+
+func (s *Store) clock(ctx context.Context) once {
+	if s.divides() {
+		return eval(ctx, now, []string{s.keys.Stream})
+	}
+	return once{redis.NewCmd(ctx, "time")}
+}
+
+// moment reads the reply of clock.
+func moment(cmd *redis.Cmd) (time.Time, error) {
+	list, err := cmd.Int64Slice()
+	if err != nil {
+		return time.Time{}, err
+	}
+	if len(list) != 2 {
+		return time.Time{}, fmt.Errorf("an unexpected reply: %v", list)
+	}
+	return time.Unix(list[0], list[1]*1000), nil
+}
+
+var now = script("now")
 
 //go:embed *.lua
 var files embed.FS

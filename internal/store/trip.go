@@ -18,7 +18,7 @@ type Trip struct {
 	pipe  redis.Pipeliner
 	done  []any       // of the next script
 	ended **redis.Cmd // that script
-	fetch *redis.XStreamSliceCmd
+	fetch func() ([]Entry, error)
 }
 
 // Reply is what became of one outcome.
@@ -70,31 +70,45 @@ func (t *Trip) Release(id string, job map[string]string) Reply {
 		flat([]any{Group, t.s.consumer, id}, fields.Flatten(job))...)
 }
 
-// HandOver lets an entry look as if its lease had run out.
-func (t *Trip) HandOver(id string, lease time.Duration) Reply {
-	return t.script(handover, []string{t.s.keys.Stream}, Group, t.s.consumer, id, lease.Milliseconds())
+// HandOver lets an entry look as if its lease had run out, and as if the delivery, its
+// number given, had not been made.
+func (t *Trip) HandOver(id string, delivery int, lease time.Duration) Reply {
+	return t.script(handover, []string{t.s.keys.Stream}, Group, t.s.consumer, id, max(delivery, 1), lease.Milliseconds())
 }
 
-// Fetch asks for up to n new entries, without waiting for any.
+// Fetch asks for up to n new entries, without waiting for any. It comes last.
 func (t *Trip) Fetch(n int) {
-	t.fetch = t.s.read(t.ctx, n, -1)
+	t.settle()
+	cmd := t.s.read(t.ctx, n, -1)
+	if t.s.divides() {
+		// A cluster's client must see what is answered: it follows redirections.
+		_ = t.pipe.Process(t.ctx, onceStreams{cmd})
+		t.fetch = func() ([]Entry, error) { return fetched(cmd) }
+		return
+	}
+	raw := redis.NewRawCmd(t.ctx, cmd.Args()...)
+	_ = t.pipe.Process(t.ctx, onceRaw{raw})
+	t.fetch = func() ([]Entry, error) {
+		reply, err := raw.Result()
+		if err != nil {
+			return nil, err
+		}
+		return readEntries(reply)
+	}
 }
 
 // Go makes the trip. Its error is that of the fetch; where nothing was to be fetched,
 // that of the connection.
 func (t *Trip) Go() ([]Entry, error) {
 	t.settle()
-	if t.fetch != nil {
-		_ = t.pipe.Process(t.ctx, onceStreams{t.fetch})
-	}
 	_, err := t.pipe.Exec(t.ctx)
-	if t.fetch == nil {
-		if Refused(err) {
-			err = nil // it is in its reply
-		}
-		return nil, err
+	if t.fetch != nil {
+		return t.fetch()
 	}
-	return fetched(t.fetch)
+	if Refused(err) {
+		err = nil // it is in its reply
+	}
+	return nil, err
 }
 
 // script puts an outcome's script into the trip.

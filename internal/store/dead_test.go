@@ -1,0 +1,140 @@
+package store_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stagedoor/jobs/internal/servers"
+	"github.com/stagedoor/jobs/internal/store"
+)
+
+// dead puts a dead letter down from outside.
+func (q queue) dead(name string) store.Entry {
+	q.Helper()
+	id, err := q.rdb.XAdd(q.Context(), &redis.XAddArgs{Stream: q.keys.Dead, Values: []string{"kind", "render", "name", name, "error", "14-C"}}).Result()
+	q.must(err)
+	return store.Entry{ID: id, Fields: map[string]string{"kind": "render", "name": name}}
+}
+
+func TestReplay(t *testing.T) {
+	each(t, func(q queue) {
+		letters := []store.Entry{q.dead("a"), q.dead("b"), q.dead("c"), {ID: "1-1", Fields: map[string]string{"kind": "x"}}}
+		stays := q.dead("d")
+		replayed, err := q.as("").Replay(q.Context(), letters)
+		q.must(err)
+		q.same([]bool{true, true, true, false}, replayed)
+		q.same([]string{"a", "b", "c"}, q.names())
+		left := q.rdb.XRange(q.Context(), q.keys.Dead, "-", "+").Val()
+		if len(left) != 1 || left[0].ID != stays.ID {
+			q.Errorf("left: %v", left)
+		}
+	})
+}
+
+// Two people replay once; one who discards meanwhile has discarded, or has not.
+func TestReplayByTwenty(t *testing.T) {
+	each(t, func(q queue) {
+		for range 25 {
+			letter := q.dead("x")
+			wins := crowd(20, func(i int) bool {
+				if i%4 == 0 {
+					gone, err := q.as("").Discard(q.Context(), letter.ID)
+					return gone && err == nil
+				}
+				replayed, err := q.as("").Replay(q.Context(), []store.Entry{letter})
+				if err != nil {
+					q.Error(err)
+				}
+				return replayed[0]
+			})
+			if wins != 1 || q.rdb.XLen(q.Context(), q.keys.Dead).Val() != 0 || len(q.names()) > 1 {
+				q.Errorf("%d of 20 have had it, it is ready %d times", wins, len(q.names()))
+			}
+			q.must(q.rdb.XTrimMaxLen(q.Context(), q.keys.Stream, 0).Err())
+		}
+	})
+}
+
+// It looks, adds, and only then deletes.
+func TestReplayThatIsRefused(t *testing.T) {
+	each(t, func(q queue) {
+		letter := q.dead("x")
+		q.must(q.rdb.Set(q.Context(), q.keys.Stream, "x", 0).Err())
+		q.unchanged(func() {
+			if replayed, err := q.as("").Replay(q.Context(), []store.Entry{letter}); replayed[0] || err == nil {
+				q.Errorf("replayed %v, %v", replayed, err)
+			}
+		})
+	})
+}
+
+func TestReplayForWantOfMemory(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, servers.NewRedis(t).Client(t))
+	letter := q.dead("x")
+	q.unchanged(func() {
+		q.must(q.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		replayed, err := q.as("").Replay(t.Context(), []store.Entry{letter})
+		q.must(q.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		if replayed[0] || err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("replayed %v, %v", replayed, err)
+		}
+	})
+}
+
+// Ranges include their start: a page must not begin with the last one's end.
+func TestDeadGoesThroughAllPages(t *testing.T) {
+	each(t, func(q queue) {
+		const n = 250
+		var ids []string
+		for i := range n {
+			ids = append(ids, q.dead(strconv.Itoa(i)).ID)
+		}
+		list := func(from, to string, most int) (names []string) {
+			q.must(q.as("").Dead(q.Context(), from, to, func(page []store.Entry) bool {
+				for _, e := range page {
+					names = append(names, e.Fields["name"])
+				}
+				return len(names) < most
+			}))
+			return names
+		}
+		for i, name := range list("-", "+", n+1) {
+			if name != strconv.Itoa(i) {
+				q.Fatalf("%s came %d.", name, i)
+			}
+		}
+		q.same(n, len(list("-", "+", n+1)))
+		q.same(121, len(list(ids[10], ids[130], n)))
+		q.same(100, len(list("-", "+", 50)))
+		newest, err := q.as("").NewestDead(q.Context())
+		q.must(err)
+		q.same(ids[n-1], newest)
+	})
+}
+
+func TestDeadLetter(t *testing.T) {
+	each(t, func(q queue) {
+		if newest, err := q.as("").NewestDead(q.Context()); newest != "" || err != nil {
+			q.Errorf("the newest of none is %s, %v", newest, err)
+		}
+		id := q.dead("x").ID
+		e, ok, err := q.as("").DeadLetter(q.Context(), id)
+		if !ok || err != nil || fmt.Sprint(e.Fields) != "map[error:14-C kind:render name:x]" {
+			q.Errorf("%v, %v, %v", e, ok, err)
+		}
+		if _, ok, err := q.as("").DeadLetter(q.Context(), "1-1"); ok || err != nil {
+			q.Errorf("one that is not there: %v, %v", ok, err)
+		}
+		body := q.add("kind", "render")
+		if e, ok, err := q.as("").Body(q.Context(), body); !ok || err != nil || e.Fields["kind"] != "render" {
+			q.Errorf("%v, %v, %v", e, ok, err)
+		}
+		if _, ok, err := q.as("").Body(q.Context(), "1-1"); ok || err != nil {
+			q.Errorf("a body that is not there: %v, %v", ok, err)
+		}
+	})
+}
