@@ -633,6 +633,7 @@ type loop struct {
 	stuck     int             // of these, how many were tried in vain
 	others    []string        // entries that were handed over
 	asked     int             // slots kept for what the blocked read may bring
+	dry       bool            // it has brought less than that
 	asks      chan int        // to the blocked read
 	arrived   chan arrival    // from it
 	finds                     // to be claimed
@@ -656,7 +657,7 @@ func (l *loop) work(ctx context.Context) {
 		l.pace.Beat()
 		l.collect()
 		err := l.takeOver(ctx)
-		fetched, tripErr := l.trip(ctx, l.free())
+		fetched, tripErr := l.trip(ctx, l.wanted())
 		switch err := errors.Join(err, tripErr); {
 		case err != nil:
 			l.suffer(ctx, err)
@@ -672,6 +673,16 @@ func (l *loop) free() int {
 		return 0
 	}
 	return max(0, l.cfg.Slots-l.busy-l.stuck)
+}
+
+// wanted is how many entries to fetch at once: none where a blocked read has just shown that
+// there are no more.
+func (l *loop) wanted() int {
+	if l.dry {
+		l.dry = false
+		return 0
+	}
+	return l.free()
 }
 
 // collect takes what has ended so far, without waiting. Others are let go first: what ends
@@ -775,6 +786,7 @@ func (l *loop) wait(ctx context.Context) {
 }
 
 func (l *loop) arrive(ctx context.Context, a arrival) {
+	l.dry = a.err == nil && len(a.entries) < l.asked
 	l.asked = 0
 	if a.err != nil {
 		l.suffer(ctx, a.err)
