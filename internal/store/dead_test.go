@@ -37,7 +37,7 @@ func TestReplay(t *testing.T) {
 // Two people replay once; one who discards meanwhile has discarded, or has not.
 func TestReplayByTwenty(t *testing.T) {
 	each(t, func(q queue) {
-		for range 25 {
+		for range 10 {
 			letter := q.dead("x")
 			wins := crowd(20, func(i int) bool {
 				if i%4 == 0 {

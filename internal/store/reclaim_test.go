@@ -201,7 +201,7 @@ func TestIsolateEnds(t *testing.T) {
 func TestIsolateIsOneWorkers(t *testing.T) {
 	each(t, func(q queue) {
 		c := q.suspect()
-		for range 25 {
+		for range 10 {
 			wins := crowd(20, func(i int) bool {
 				ok, err := q.as(fmt.Sprint("w", i+2)).Isolate(q.Context(), c, lease)
 				if err != nil {
@@ -248,7 +248,7 @@ func TestClaimWhoseReplyIsLost(t *testing.T) {
 
 func TestClaimByTwenty(t *testing.T) {
 	each(t, func(q queue) {
-		for range 25 {
+		for range 10 {
 			claim := q.stale(time.Hour, 1)
 			wins := crowd(20, func(i int) bool {
 				_, delivery, err := q.as(fmt.Sprint("w", i+2)).Claim(q.Context(), claim)
@@ -290,7 +290,7 @@ func TestGone(t *testing.T) {
 		if gone, err := q.as("w2").Gone(q.Context(), whole.ID); gone || err != nil {
 			q.Errorf("a whole entry is gone: %v, %v", gone, err)
 		}
-		for range 25 {
+		for range 10 {
 			id := q.deleted().ID
 			wins := crowd(20, func(i int) bool {
 				gone, err := q.as(fmt.Sprint("w", i)).Gone(q.Context(), id)
@@ -480,7 +480,7 @@ func TestBuryAs(t *testing.T) {
 // A late outcome of the old owner and the burial: one of them.
 func TestBuryAsAgainstALateOutcome(t *testing.T) {
 	each(t, func(q queue) {
-		for range 50 {
+		for range 20 {
 			p := q.stale(time.Hour, 3).Pending
 			wins := crowd(2, func(i int) bool {
 				if i == 0 {

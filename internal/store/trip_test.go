@@ -235,7 +235,7 @@ func TestOutcomeWithoutAGroup(t *testing.T) {
 func TestOneOutcomeOfTwenty(t *testing.T) {
 	each(t, func(q queue) {
 		names := []string{"retry", "bury", "release"}
-		for range 25 {
+		for range 10 {
 			e := q.running("w1")
 			wins := crowd(20, func(i int) bool {
 				outcome := outcomes[names[i%len(names)]]
