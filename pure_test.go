@@ -1,0 +1,108 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stagedoor/jobs/internal/record"
+)
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	second := func(int) time.Duration { return time.Second }
+	tests := map[string]struct {
+		policy   Policy
+		attempts int
+		err      error
+		want     next
+	}{
+		"success":                  {Policy{}, 0, nil, next{outcome: toDone}},
+		"success, after too many":  {Policy{}, 99, nil, next{outcome: toDone}},
+		"no retries":               {Policy{}, 0, boom, next{outcome: toDead}},
+		"a retry left":             {Policy{Retries: 2, Backoff: second}, 1, boom, next{toRetry, time.Second}},
+		"the last":                 {Policy{Retries: 2, Backoff: second}, 2, boom, next{outcome: toDead}},
+		"more than the last":       {Policy{Retries: 2, Backoff: second}, math.MaxInt32 - 1, boom, next{outcome: toDead}},
+		"permanent":                {Policy{Retries: 2}, 0, fmt.Errorf("x: %w", Permanent(boom)), next{outcome: toDead}},
+		"retry after":              {Policy{Retries: 2, Backoff: second}, 0, RetryAfter(time.Minute, boom), next{toRetry, time.Minute}},
+		"retry after, negative":    {Policy{Retries: 2, Backoff: second}, 0, RetryAfter(-1, boom), next{toRetry, 0}},
+		"retry after, no retries":  {Policy{}, 0, RetryAfter(time.Minute, boom), next{outcome: toDead}},
+		"permanent, retry after":   {Policy{Retries: 2}, 0, Permanent(RetryAfter(time.Minute, boom)), next{outcome: toDead}},
+		"snooze":                   {Policy{}, 7, Snooze(time.Minute), next{toSnooze, time.Minute}},
+		"snooze, too long":         {Policy{}, 0, Snooze(math.MaxInt64), next{toSnooze, 24 * time.Hour}},
+		"snooze, negative":         {Policy{}, 0, Snooze(-1), next{toSnooze, time.Millisecond}},
+		"undecodable":              {Policy{Retries: 9}, 0, &undecodable{boom}, next{outcome: toDead}},
+		"a backoff below zero":     {Policy{Retries: 1, Backoff: func(int) time.Duration { return -1 }}, 0, boom, next{toRetry, 0}},
+		"a panic":                  {Policy{Retries: 1, Backoff: second}, 0, &PanicError{Value: "x"}, next{toRetry, time.Second}},
+		"a panic with a permanent": {Policy{Retries: 1, Backoff: second}, 0, &PanicError{Value: Permanent(boom)}, next{outcome: toDead}},
+	}
+	for name, test := range tests {
+		if got := decide(test.policy, test.attempts, test.err); got != test.want {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+func TestConcludeAtAShutdown(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	for _, err := range []error{boom, Permanent(boom), Snooze(time.Hour), &PanicError{Value: 1}, context.Canceled} {
+		if c := conclude(Policy{}, 0, err, ErrShutdown, "x"); c.outcome != toRelease {
+			t.Errorf("%v: outcome %d", err, c.outcome)
+		}
+	}
+	if c := conclude(Policy{}, 0, nil, ErrShutdown, "x"); c.outcome != toDone {
+		t.Errorf("success: outcome %d", c.outcome)
+	}
+}
+
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	tests := map[string]string{
+		"": "", "short": "short", "bad \xff bytes": "bad \uFFFD bytes", strings.Repeat("x", 100): strings.Repeat("x", 100),
+	}
+	for text, want := range tests {
+		if got := record.Bounded(text, 100); got != want {
+			t.Errorf("%q is %q", text, got)
+		}
+	}
+	for _, part := range []string{"x", "é", "\xff", "\xffx", "日本", "\U0001F3AB"} {
+		for n := 80; n < 110; n++ {
+			text := strings.Repeat(part, 200/len(part))
+			got := record.Bounded(text, n)
+			if len(got) > n || !utf8.ValidString(got) || !strings.HasSuffix(got, fmt.Sprintf("[cut, %d bytes]", len(text))) || part != "\xff" && len(got) < n-10 {
+				t.Errorf("%q to %d bytes is %q", text, n, got)
+			}
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		fields Fields
+		want   Job
+		err    string
+	}{
+		"the least":      {Fields{"kind": "a"}, Job{ID: "1-0", Kind: "a"}, ""},
+		"all":            {Fields{"kind": "a", "job_id": "j", "outbox_id": "o", "attempts": "2147483646", "request_id": "r", "trace": "t", "b": "c"}, Job{ID: "j", Kind: "a", Attempts: math.MaxInt32 - 1, RequestID: "r", Trace: "t"}, ""},
+		"a tick":         {Fields{"kind": "a", "scheduled_at": "2026-11-29T04:00:00+01:00"}, Job{ID: "1-0", Kind: "a", Tick: time.Date(2026, 11, 29, 3, 0, 0, 0, time.UTC)}, ""},
+		"no tick":        {Fields{"kind": "a", "scheduled_at": "tomorrow"}, Job{ID: "1-0", Kind: "a"}, ""},
+		"a bad count":    {Fields{"kind": "a", "attempts": "x"}, Job{ID: "1-0", Kind: "a"}, `field "attempts": "x" is not a count`},
+		"no kind":        {Fields{"job_id": "j"}, Job{ID: "j"}, `field "kind": there is none`},
+		"nothing at all": {Fields{}, Job{ID: "1-0"}, `field "kind": there is none`},
+	}
+	for name, test := range tests {
+		got, err := parse("1-0", test.fields)
+		if got.ID != test.want.ID || got.Kind != test.want.Kind || got.Attempts != test.want.Attempts || !got.Tick.Equal(test.want.Tick) ||
+			got.RequestID != test.want.RequestID || got.Trace != test.want.Trace || (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stagedoor/jobs"
+)
+
+// gate is a handler that says when it has begun, and ends when and as it is told.
+type gate struct {
+	runs
+	end chan error
+}
+
+func newGate() *gate { return &gate{end: make(chan error, 100)} }
+
+func (g *gate) handle(ctx context.Context, _ jobs.Fields) error {
+	g.add(ctx)
+	return <-g.end
+}
+
+// stopping begins to stop a worker, and returns what Run will return.
+func (w *worker) stopping() <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- w.stop() }()
+	return done
+}
+
+func TestS01_WhatEndsDuringShutdownIsWritten(t *testing.T) {
+	t.Parallel()
+	retried := jobs.NewKind[jobs.Fields]("retried", jobs.Policy{Retries: 5, Backoff: jobs.FullJitter(time.Hour, time.Hour)})
+	for name, result := range map[string]error{"success": nil, "failure": errors.New("503")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, q *queue) {
+				g := newGate()
+				w := q.start(jobs.Config{Grace: time.Minute}, handle(retried, g.handle))
+				q.enqueue(retried.Job(nil))
+				g.wait(t, 1)
+				stopped := w.stopping()
+				time.Sleep(20 * time.Millisecond) // Run is waiting; sooner, it would be so as well
+				g.end <- result
+				must(t, <-stopped)
+				want := jobs.Stats{}
+				if result != nil {
+					want.Delayed = 1
+					if d := q.delayed(); len(d) != 1 || d[0].Attempts != 1 {
+						t.Errorf("waits as %+v", d)
+					}
+				}
+				if st := q.stats(); st != want {
+					t.Errorf("left %+v", st)
+				}
+				var second runs
+				q.start(jobs.Config{Lease: 200 * time.Millisecond}, handle(retried, record[jobs.Fields](&second)))
+				q.orphan("gone", time.Hour, 1, retried.Job(jobs.Fields{"marker": "x"}))
+				second.wait(t, 1) // a sweep, after a lease
+				if len(g.all()) != 1 || len(second.all()) != 1 {
+					t.Errorf("%d runs, and later %d", len(g.all()), len(second.all()))
+				}
+			})
+		})
+	}
+}
+
+func TestS04_HandlerIgnoresCancellation(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		g := newGate()
+		client := jobs.NewClient(q.rdb, jobs.Options{Prefix: q.prefix})
+		w := q.employ(client, jobs.Config{Grace: 200 * time.Millisecond, Lease: time.Minute}, handle(once, g.handle))
+		q.enqueue(once.Job(nil))
+		g.wait(t, 1)
+		began := time.Now()
+		err := w.stop()
+		if took := time.Since(began); took < 1200*time.Millisecond || took > 5*time.Second {
+			t.Errorf("Run returned after %s", took)
+		}
+		if err == nil || !strings.Contains(err.Error(), "1 job") {
+			t.Errorf("Run: %v", err)
+		}
+		d := q.deliveries()
+		if len(d) != 1 || d[0].n != 0 || d[0].idle < time.Minute || q.stats() != (jobs.Stats{Running: 1}) {
+			t.Fatalf("handed over as %+v, %+v", d, q.stats())
+		}
+		if body := q.entries("jobs")[0]; body["attempts"] != "0" {
+			t.Errorf("with %s attempts", body["attempts"])
+		}
+		var second runs
+		q.start(jobs.Config{Lease: 200 * time.Millisecond}, handle(once, func(ctx context.Context, _ jobs.Fields) error {
+			second.add(ctx)
+			if d := q.deliveries(); len(d) != 1 || d[0].n != 1 {
+				t.Errorf("the next delivery is %+v", d)
+			}
+			return nil
+		}))
+		second.wait(t, 1)
+		q.idle()
+		g.end <- errors.New("late")               // it writes nothing,
+		q.enqueue(once.Job(nil))                  // and what is enqueued after it
+		if second.wait(t, 2); len(g.all()) != 1 { // is no retry
+			t.Errorf("%d runs", len(g.all()))
+		}
+		q.idle()
+		if st := q.stats(); st != (jobs.Stats{}) {
+			t.Errorf("left %+v", st)
+		}
+	})
+}
+
+// Cut off by the end of the grace time: back at once, its attempts unchanged, and not as
+// the same delivery.
+func TestAJobThatIsCutOffIsReadyAtOnce(t *testing.T) {
+	t.Parallel()
+	kind := jobs.NewKind[jobs.Fields]("kind", jobs.Policy{Retries: 5})
+	each(t, func(t *testing.T, q *queue) {
+		for name, end := range map[string]func(ctx context.Context) error{
+			"error":     func(ctx context.Context) error { return errors.New("the provider hung up") },
+			"its cause": func(ctx context.Context) error { return context.Cause(ctx) },
+			"permanent": func(ctx context.Context) error { return jobs.Permanent(errors.New("x")) },
+			"snooze":    func(ctx context.Context) error { return jobs.Snooze(time.Hour) },
+			"panic":     func(ctx context.Context) error { panic("cut off") },
+		} {
+			var first, second runs
+			w := q.start(jobs.Config{Grace: 10 * time.Millisecond}, handle(kind, func(ctx context.Context, _ jobs.Fields) error {
+				first.add(ctx)
+				<-ctx.Done()
+				if cause := context.Cause(ctx); cause != jobs.ErrShutdown {
+					t.Errorf("%s: cancelled with %v", name, cause)
+				}
+				return end(ctx)
+			}))
+			q.add("jobs", "kind", "kind", "outbox_id", name, "attempts", "2", "last_error", "503", "request_id", "r1")
+			first.wait(t, 1)
+			before := q.deliveries()
+			if err := w.stop(); err != nil {
+				t.Errorf("%s: Run: %v", name, err)
+			}
+			if st := q.stats(); st.Ready != 1 || st.Running+st.Delayed+st.Dead != 0 {
+				t.Errorf("%s: left %+v", name, st)
+			}
+			w = q.start(jobs.Config{}, handle(kind, func(ctx context.Context, _ jobs.Fields) error {
+				second.add(ctx)
+				if d := q.deliveries(); d[0].n != 1 || d[0].entry == before[0].entry {
+					t.Errorf("%s: delivered as %+v, and before as %+v", name, d, before)
+				}
+				return nil
+			}))
+			job := second.wait(t, 1)[0]
+			if job.ID != name || job.Attempts != 2 || job.RequestID != "r1" || len(first.all()) != 1 {
+				t.Errorf("%s: back as %+v", name, job)
+			}
+			must(t, w.stop())
+		}
+	})
+}
+
+// A handler that heeds its context and comes to its end is done.
+func TestSuccessAfterTheGraceTimeIsSuccess(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		w := q.hire(jobs.Config{}, handle(once, func(ctx context.Context, _ jobs.Fields) error {
+			<-ctx.Done()
+			time.Sleep(900 * time.Millisecond)
+			return nil
+		}))
+		q.enqueue(many(3)...)
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := w.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(began); took < 20*time.Second || took > 22*time.Second {
+			t.Errorf("Run took %s", took)
+		}
+		if st := q.stats(); st != (jobs.Stats{}) {
+			t.Errorf("left %+v", st)
+		}
+	})
+}
+
+// Leases are kept during the grace time: nobody takes a job that is about to end.
+func TestLeasesAreKeptDuringShutdown(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs, other runs
+		w := q.hire(jobs.Config{Grace: 2 * time.Minute}, sleeper(&rs))
+		q.enqueue(sleep(time.Minute))
+		time.Sleep(time.Second)
+		q.hire(jobs.Config{}, sleeper(&other))
+		stopped := w.stopping()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if err := <-stopped; err != nil || len(other.all()) != 0 || q.stats() != (jobs.Stats{}) {
+			t.Errorf("Run: %v; %d runs elsewhere, left %+v", err, len(other.all()), q.stats())
+		}
+	})
+}
+
+// What the last blocked read brings goes back, unrun.
+func TestWhatTheLastReadBringsGoesBack(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs runs
+		w := q.hire(jobs.Config{}, handle(once, record[jobs.Fields](&rs)))
+		time.Sleep(100 * time.Millisecond)
+		stopped := w.stopping()
+		synctest.Wait()
+		entry := q.add("jobs", "kind", "once", "outbox_id", "88210", "order_id", "4471")
+		if err := <-stopped; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		after := q.rdb.XRange(t.Context(), "jobs", "-", "+").Val()
+		if len(after) != 1 || after[0].ID == entry {
+			t.Fatalf("the read did not bring it: %v", after)
+		}
+		if f := q.entries("jobs")[0]; f["outbox_id"] != "88210" || f["order_id"] != "4471" || f["kind"] != "once" || len(f) != 3 {
+			t.Errorf("it is back as %v", f)
+		}
+		if st := q.stats(); st.Ready != 1 || st.Running != 0 || len(rs.all()) != 0 {
+			t.Errorf("left %+v, %d runs", st, len(rs.all()))
+		}
+	})
+}
+
+func TestRunRemovesItsConsumer(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		g := newGate()
+		w := q.start(jobs.Config{Worker: "worker-01", Slots: 1}, handle(once, g.handle))
+		other := q.start(jobs.Config{Worker: "worker-01", Slots: 1}, handle(once, g.handle))
+		q.enqueue(many(2)...)
+		g.wait(t, 2)
+		names := q.consumers()
+		if len(names) != 2 || !strings.HasPrefix(names[0], "worker-01-") || !strings.HasPrefix(names[1], "worker-01-") {
+			t.Errorf("consumers %v", names)
+		}
+		g.end <- nil
+		g.end <- nil
+		must(t, w.stop())
+		if left := q.consumers(); len(left) != 1 {
+			t.Errorf("left: %v", left)
+		}
+		must(t, other.stop())
+		if left := q.consumers(); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
+func TestARunnerRunsOnce(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		w := q.start(jobs.Config{})
+		must(t, w.stop())
+		if err := w.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "once") {
+			t.Errorf("the second Run: %v", err)
+		}
+	})
+}
+
+// Outcomes are written although Redis is away for a while; what cannot be is counted.
+func TestOutcomesWaitForRedisAtShutdown(t *testing.T) {
+	t.Parallel()
+	for _, back := range []time.Duration{3 * time.Second, time.Minute} {
+		t.Run(fmt.Sprint(back), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				g := newGate()
+				w := q.hire(jobs.Config{}, handle(once, g.handle))
+				q.enqueue(many(2)...)
+				time.Sleep(time.Second)
+				w.cut()
+				stopped := w.stopping()
+				time.Sleep(time.Second)
+				g.end <- nil
+				g.end <- errors.New("503")
+				began := time.Now()
+				time.AfterFunc(back, w.mend)
+				err := <-stopped
+				took := time.Since(began)
+				if back < 5*time.Second {
+					if err != nil || q.stats() != (jobs.Stats{Dead: 1}) || took > 5*time.Second {
+						t.Errorf("after %s: %v, left %+v", took, err, q.stats())
+					}
+					return
+				}
+				if err == nil || !strings.Contains(err.Error(), "2 outcomes") || took > 10*time.Second {
+					t.Errorf("after %s: %v", took, err)
+				}
+				if st := q.stats(); st != (jobs.Stats{Running: 2}) {
+					t.Errorf("left %+v", st)
+				}
+			})
+		})
+	}
+}
+
+// With nothing to do Run returns within a blocked read.
+func TestAnIdleWorkerStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		w := q.hire(jobs.Config{})
+		time.Sleep(time.Minute + 10*time.Millisecond)
+		began := time.Now()
+		if err := w.stop(); err != nil || time.Since(began) > time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}

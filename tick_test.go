@@ -1,0 +1,149 @@
+package jobs_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/servers"
+)
+
+// isTick is true of the command that makes a tick a job.
+func isTick(cmd []string) bool {
+	return strings.EqualFold(cmd[0], "eval") && strings.Contains(cmd[1], "A tick becomes a job")
+}
+
+// The same on a real connection that stands still.
+func TestT12_TheConnectionStoodStill(t *testing.T) {
+	t.Parallel()
+	through(t, func(t *testing.T, q *queue, proxy *servers.Proxy) {
+		var rs runs
+		q.start(jobs.Config{Lease: 10 * time.Second}, handle(once, record[jobs.Fields](&rs)), on("x", jobs.Every(2*time.Second)))
+		first := rs.wait(t, 1)[0].Tick
+		next := first.Add(2 * time.Second)
+		eventually(t, "half a second before the next", func() bool { return q.now().After(next.Add(-500 * time.Millisecond)) })
+		proxy.Stall(true)
+		eventually(t, "a second after it", func() bool { return q.now().After(next.Add(time.Second)) })
+		proxy.Stall(false)
+		all := rs.wait(t, 3)
+		for i, job := range all[:3] {
+			if want := first.Add(time.Duration(i) * 2 * time.Second); !job.Tick.Equal(want) {
+				t.Errorf("tick %d is %s, not %s", i, job.Tick, want)
+			}
+		}
+	})
+}
+
+// Wherever the connection breaks, a tick is one entry.
+func TestT03_TheConnectionBreaksAtATick(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]servers.Action{
+		"before it is sent": servers.CutBefore, "before the reply": servers.SwallowReply,
+	} {
+		for workers := range 2 {
+			t.Run(fmt.Sprint(workers+1, " workers, ", name), func(t *testing.T) {
+				t.Parallel()
+				through(t, func(t *testing.T, q *queue, proxy *servers.Proxy) {
+					var rs runs
+					var n atomic.Int32
+					proxy.Hook(func(cmd []string) servers.Action {
+						if isTick(cmd) && n.Add(1)%2 == 0 {
+							return action
+						}
+						return servers.Pass
+					})
+					for range workers + 1 {
+						q.start(jobs.Config{}, handle(once, record[jobs.Fields](&rs)), on("beat", jobs.Every(time.Second)))
+					}
+					all := rs.wait(t, 4)
+					for i, job := range all[1:] {
+						if !job.Tick.Equal(all[i].Tick.Add(time.Second)) {
+							t.Errorf("the tick at %s came after that at %s", job.Tick, all[i].Tick)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A worker whose lock command fails has not won.
+func TestT06_AnErrorIsNotAWin(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]servers.Action{
+		"reset": servers.CutBefore, "OOM": servers.ReplyError("OOM command not allowed when used memory > 'maxmemory'."),
+		"NOPERM": servers.ReplyError("NOPERM User has no permissions to run the 'set' command"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			through(t, func(t *testing.T, q *queue, proxy *servers.Proxy) {
+				var a, b runs
+				var log journal
+				proxy.Hook(func(cmd []string) servers.Action {
+					if isTick(cmd) {
+						return action
+					}
+					return servers.Pass
+				})
+				beat := on("beat", jobs.Every(time.Second))
+				q.start(jobs.Config{Worker: "b", Logger: log.logger(t)}, handle(once, record[jobs.Fields](&b)), beat)
+				direct := newQueue(t, q.rdb, q.prefix)
+				direct.start(jobs.Config{Worker: "a"}, handle(once, record[jobs.Fields](&a)), beat)
+				eventually(t, "three ticks", func() bool { return len(a.all())+len(b.all()) >= 3 })
+				locks := 0
+				for key := range q.sched() {
+					if strings.Count(key, ":") != 2 {
+						continue
+					}
+					locks++
+					if by := q.rdb.Get(t.Context(), q.key(key)).Val(); !strings.HasPrefix(by, "a-") {
+						t.Errorf("%s was enqueued by %s", key, by)
+					}
+				}
+				if n := len(a.all()) + len(b.all()); n > locks || n < locks-1 { // the last may not have begun
+					t.Errorf("%d runs of %d ticks", n, locks)
+				}
+				if lines := log.lines(t, "trouble"); len(lines) == 0 || lines[0]["level"] != "WARN" || lines[0]["loop"] != "tick" {
+					t.Errorf("b said %v", lines)
+				}
+			})
+		})
+	}
+}
+
+func TestT13_ManySchedulesOverASlowLink(t *testing.T) {
+	t.Parallel()
+	through(t, func(t *testing.T, q *queue, proxy *servers.Proxy) {
+		schedules := 500
+		if isMini(t) {
+			schedules = 100 // it is several times slower
+		}
+		var rs runs
+		proxy.Delay(20 * time.Millisecond)
+		for range 3 {
+			q.start(jobs.Config{Slots: 50}, handle(once, record[jobs.Fields](&rs)), func(r *jobs.Runner) {
+				for i := range schedules {
+					on(fmt.Sprint("s", i), jobs.Every(5*time.Second))(r)
+				}
+			})
+		}
+		all := rs.wait(t, 2*schedules)
+		got := map[string]int{}
+		at := map[time.Time]int{}
+		for _, job := range all {
+			got[fmt.Sprint(job.Fields["schedule"], job.Tick)]++
+			at[job.Tick.UTC()]++
+		}
+		for tick, n := range got {
+			if n != 1 {
+				t.Errorf("%s ran %d times", tick, n)
+			}
+		}
+		if len(at) != 2 {
+			t.Errorf("ticks %v", at)
+		}
+	})
+}
