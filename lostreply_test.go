@@ -1,0 +1,285 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/crashes"
+	"github.com/stagedoor/jobs/internal/servers"
+)
+
+// TestLostReplies loses the reply to every command that a process sends, one at a time, on every arrow in the life of a
+// job: Redis has run it, the connection is cut, and the process lives on. Its client resends what it likes, as a
+// client does by default. One Enqueue remains one entry, one tick one entry, one outcome one outcome; and since nobody
+// dies, nothing runs twice at all, and no delivery is counted but those that there were.
+//
+// The commands are those that pass on the wire.
+func TestLostReplies(t *testing.T) {
+	names, err := crashes.Names("internal/store")
+	must(t, err)
+	h := newHarness(names, preparation(t, names))
+	t.Run("on", func(t *testing.T) {
+		room := room()
+		t.Run("miniredis", func(t *testing.T) {
+			t.Parallel()
+			h.everywhere(t, func(t *testing.T, a arrow, at crashes.Point) (crashes.Verdict, passage) {
+				m, err := servers.StartMiniredis()
+				must(t, err)
+				return h.lossy(t, a, at, m.Addr(), m.Close)
+			}, fewer(t, outer), room)
+		})
+		t.Run("redis", func(t *testing.T) {
+			t.Parallel()
+			server := servers.NewRedis(t)
+			h.everywhere(t, func(t *testing.T, a arrow, at crashes.Point) (crashes.Verdict, passage) {
+				return h.lossy(t, a, at, server.Addr(), func() {})
+			}, fewer(t, outer), room)
+			h.ending.Wait()
+		})
+	})
+	h.ending.Wait()
+	h.conclude(t, "lost replies")
+}
+
+// outer are the points without those in the middle of many that are alike, which are the jobs of one transaction.
+func outer(points []crashes.Point) []crashes.Point {
+	const many = 20
+	var chosen []crashes.Point
+	for i, p := range points {
+		before, after := points[max(0, i-many)], points[min(i+many, len(points)-1)]
+		if before.Command != p.Command || after.Command != p.Command || after.Nth-before.Nth != 2*many {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen
+}
+
+// lossy plays with a victim whose way to the server loses a reply.
+func (h *harness) lossy(t *testing.T, a arrow, at crashes.Point, addr string, after func()) (crashes.Verdict, passage) {
+	proxy, err := servers.StartProxy(addr)
+	must(t, err)
+	l := &loser{names: h.names, skip: h.preparation, at: at, seen: map[string]int{}}
+	if a.whole {
+		l.skip = 0
+	}
+	proxy.Hook(l.decide)
+	w := h.world(t, a, crashes.Point{}, &redis.Options{Addr: addr}, servers.Prefix(t))
+	w.name, w.lossy, w.struck = a.name+", lost "+at.String(), true, l.Struck
+	w.line = func() *redis.Client {
+		rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+		w.ended = append(w.ended, func() { _ = rdb.Close() })
+		return rdb
+	}
+	w.ended = append([]func(){after, func() {
+		if err := proxy.Close(); err != nil {
+			t.Error(err)
+		}
+	}}, w.ended...)
+	defer h.ending.Go(w.clear)
+	return w.play(a, at), l
+}
+
+// A loser loses the reply to one command.
+type loser struct {
+	names func([]string) string
+	skip  int
+	at    crashes.Point
+
+	mu     sync.Mutex
+	sent   int
+	seen   map[string]int
+	points []crashes.Point
+	struck bool
+}
+
+func (l *loser) decide(cmd []string) servers.Action {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := l.names(cmd)
+	if name == "" {
+		return servers.Pass
+	}
+	if l.sent++; l.sent <= l.skip {
+		return servers.Pass
+	}
+	l.seen[name]++
+	point := crashes.Point{Command: name, Nth: l.seen[name], After: true}
+	l.points = append(l.points, point)
+	if point != l.at {
+		return servers.Pass
+	}
+	l.struck = true
+	return servers.SwallowReply
+}
+
+func (l *loser) Points() []crashes.Point {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.points)
+}
+
+func (l *loser) Struck() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.struck
+}
+
+// deaf loses the first reply that brings entries.
+type deaf struct {
+	mu sync.Mutex
+	at time.Time // it did
+}
+
+func (d *deaf) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return d.hear(next(ctx, cmd), cmd)
+	}
+}
+
+func (d *deaf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return d.hear(next(ctx, cmds), cmds...)
+	}
+}
+
+func (d *deaf) hear(err error, cmds ...redis.Cmder) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, cmd := range cmds {
+		if cmd.Name() != "xreadgroup" || !d.at.IsZero() || !strings.Contains(cmd.String(), "kind") {
+			continue
+		}
+		d.at, err = time.Now(), io.ErrUnexpectedEOF
+		if read, ok := cmd.(interface{ SetVal([]redis.XStream) }); ok {
+			read.SetVal(nil)
+		}
+		cmd.SetErr(err)
+	}
+	return err
+}
+
+// In a bubble the clock is exact.
+func TestFetchedAndNeverHeardOfRunsWithinALease(t *testing.T) {
+	t.Parallel()
+	for name, ready := range map[string]bool{"found ready": true, "waited for": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { fetchUnheard(t, ready) })
+		})
+	}
+}
+
+// fetchUnheard has a worker fetch jobs, that are ready when it begins or not, and lose the reply.
+func fetchUnheard(t *testing.T, ready bool) {
+	const lease = 10 * time.Second
+	m := miniredis.NewMiniRedis()
+	defer m.Close()
+	rdb := redis.NewClient(bubbled(m))
+	defer rdb.Close()
+	d := new(deaf)
+	rdb.AddHook(d)
+	q := newQueue(t, rdb, "")
+	var rs runs
+	if ready {
+		q.enqueue(many(3)...)
+	}
+	w := q.start(jobs.Config{Lease: lease}, handle(once, func(ctx context.Context, _ jobs.Fields) error {
+		rs.add(ctx)
+		q.counted(1)
+		return nil
+	}))
+	time.Sleep(time.Minute)
+	if !ready {
+		q.enqueue(many(3)...)
+		time.Sleep(time.Minute)
+	}
+	must(t, w.stop())
+	if n := len(rs.all()); n != 3 {
+		t.Fatalf("%d runs", n)
+	}
+	for _, at := range rs.times() {
+		if late := at.Sub(d.at); d.at.IsZero() || late > lease+lease/4 {
+			t.Errorf("it ran %s later", late)
+		}
+	}
+}
+
+// A claim whose reply was lost is the one way to own a last delivery without knowing of it.
+func TestTakenUpAgainAtTheLastDeliveryItRunsAlone(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		var rs runs
+		var busy atomic.Int64
+		finish := make(chan struct{})
+		long := jobs.NewKind[jobs.None]("long", jobs.Policy{})
+		q.start(jobs.Config{Lease: time.Second / 2}, handle(long, func(ctx context.Context, _ jobs.None) error {
+			busy.Add(1)
+			defer busy.Add(-1)
+			rs.add(ctx)
+			<-finish
+			return nil
+		}), handle(once, func(ctx context.Context, _ jobs.Fields) error {
+			if n := busy.Load(); n > 0 {
+				t.Errorf("it runs beside %d others", n)
+			}
+			q.counted(3)
+			rs.add(ctx)
+			return nil
+		}))
+		q.enqueue(long.Job(jobs.None{}))
+		rs.wait(t, 1)
+		for consumer := range q.pending() {
+			q.own(consumer, 3)
+		}
+		eventually(t, "the worker empties itself", func() bool {
+			return q.rdb.Exists(t.Context(), q.key("jobs:suspect")).Val() == 1
+		})
+		close(finish)
+		rs.wait(t, 2)
+		q.idle()
+		if st := q.stats(); st.Dead != 0 || len(rs.all()) != 2 {
+			t.Errorf("%d runs, and then %+v", len(rs.all()), st)
+		}
+	})
+}
+
+// own has an entry delivered to a worker behind its back: so often.
+func (q *queue) own(consumer string, deliveries int) {
+	q.t.Helper()
+	id := fmt.Sprintf("%d-0", q.now().Add(time.Minute).UnixMilli())
+	_, err := q.rdb.TxPipelined(q.t.Context(), func(tx redis.Pipeliner) error {
+		tx.XAdd(q.t.Context(), &redis.XAddArgs{Stream: q.key("jobs"), ID: id, Values: []string{"kind", "once"}})
+		tx.Do(q.t.Context(), "xreadgroup", "group", "workers", consumer, "count", 1, "streams", q.key("jobs"), ">")
+		tx.Do(q.t.Context(), "xclaim", q.key("jobs"), "workers", consumer, 0, id, "retrycount", deliveries, "justid")
+		return nil
+	})
+	must(q.t, err)
+}
+
+// counted fails the test where what is pending was not delivered so often.
+func (q *queue) counted(want int64) {
+	page, err := q.rdb.XPendingExt(q.t.Context(), &redis.XPendingExtArgs{
+		Stream: q.key("jobs"), Group: "workers", Start: "-", End: "+", Count: 100,
+	}).Result()
+	if err != nil {
+		q.t.Error(err)
+	}
+	for _, p := range page {
+		if p.RetryCount != want {
+			q.t.Errorf("%s is counted as delivered %d times, want %d", p.ID, p.RetryCount, want)
+		}
+	}
+}
