@@ -394,7 +394,7 @@ func (c *Config) fill() error {
 		"Slots": c.Slots < 0, "Lease": c.Lease < 0, "Grace": c.Grace < 0, "Timeout": c.Timeout < 0, "KeepDead": c.KeepDead < 0,
 	} {
 		if negative {
-			return fmt.Errorf("Config.%s is negative", name)
+			return fmt.Errorf("negative Config.%s", name)
 		}
 	}
 	if c.Lease > 0 && c.Lease < 100*time.Millisecond {

@@ -28,11 +28,9 @@ func (q *queue) suspects(n int, d time.Duration) {
 
 // stage is what a fleet runs, suspects apart.
 type stage struct {
-	suspects, others   runs
-	crew               crew
-	mu                 sync.Mutex
-	suspect, neighbour time.Time // when they last began
-	trouble            []string
+	suspects, others runs
+	mu               sync.Mutex
+	trouble          []string
 }
 
 func (s *stage) register(r *jobs.Runner) {

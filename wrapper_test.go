@@ -68,11 +68,14 @@ func panicsLate(context.Context, jobs.None) error {
 	defer panic("in a deferred call, after success")
 	return nil
 }
+
+var nilMap map[string]int
+
 func writesNilMap(context.Context, jobs.None) error {
-	var m map[string]int
-	m["a"]++
+	nilMap["a"]++
 	return nil
 }
+
 func readsNilPointer(context.Context, jobs.None) error {
 	var p *ticket
 	_ = p.Seat

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -161,7 +162,7 @@ func (c *Cluster) Owner(ctx context.Context, key string) (*Redis, error) {
 	for _, node := range c.Nodes {
 		mine := false
 		err := node.do(ctx, func(rdb *redis.Client) error {
-			id, ranges := rdb.Do(ctx, "cluster", "myid"), rdb.ClusterSlots(ctx)
+			id, ranges := rdb.Do(ctx, "cluster", "myid"), rdb.ClusterShards(ctx)
 			mine = holds(ranges.Val(), id.Val(), slot)
 			return errors.Join(id.Err(), ranges.Err())
 		})
@@ -172,9 +173,11 @@ func (c *Cluster) Owner(ctx context.Context, key string) (*Redis, error) {
 	return nil, fmt.Errorf("servers: cluster: nobody holds slot %d", slot)
 }
 
-func holds(ranges []redis.ClusterSlot, id any, slot int) bool {
-	for _, r := range ranges {
-		if r.Start <= slot && slot <= r.End && len(r.Nodes) > 0 && r.Nodes[0].ID == id {
+func holds(shards []redis.ClusterShard, id any, slot int) bool {
+	for _, shard := range shards {
+		mine := slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool { return n.ID == id })
+		here := slices.ContainsFunc(shard.Slots, func(r redis.SlotRange) bool { return int(r.Start) <= slot && slot <= int(r.End) })
+		if mine && here {
 			return true
 		}
 	}
