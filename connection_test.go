@@ -105,6 +105,9 @@ func TestE03_ConnectionsCarryTheUsersOptions(t *testing.T) {
 	})
 	all := connections(t, admin)
 	for _, line := range all {
+		if strings.Contains(line, " cmd=NULL ") {
+			continue // it has not said who it is yet
+		}
 		for _, want := range []string{" db=3 ", " user=app ", " laddr=127.0.0.1:" + secure + " "} {
 			if !strings.Contains(line, want) {
 				t.Errorf("no %q in: %s", want, line)

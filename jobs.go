@@ -390,12 +390,13 @@ type Config struct {
 }
 
 func (c *Config) fill() error {
-	for name, negative := range map[string]bool{
-		"Slots": c.Slots < 0, "Lease": c.Lease < 0, "Grace": c.Grace < 0, "Timeout": c.Timeout < 0, "KeepDead": c.KeepDead < 0,
-	} {
-		if negative {
-			return fmt.Errorf("negative Config.%s", name)
+	for name, d := range map[string]time.Duration{"Lease": c.Lease, "Grace": c.Grace, "Timeout": c.Timeout} {
+		if d < 0 {
+			return fmt.Errorf("negative Config.%s: %s", name, d)
 		}
+	}
+	if c.Slots < 0 || c.KeepDead < 0 {
+		return fmt.Errorf("negative Config.Slots or Config.KeepDead: %d, %d", c.Slots, c.KeepDead)
 	}
 	if c.Lease > 0 && c.Lease < 100*time.Millisecond {
 		return fmt.Errorf("Config.Lease is %s, and must be at least 100ms", c.Lease)

@@ -278,15 +278,16 @@ func TestAnAttemptHasThirtyMinutesUnlessTold(t *testing.T) {
 			t.Parallel()
 			kind := jobs.NewKind[jobs.None]("slow", test.policy)
 			type end struct {
-				after time.Duration
-				cause error
+				after, left time.Duration
+				cause, err  error
 			}
 			var ended *end
 			jobstest.Bubble(t, jobs.Config{Timeout: test.config}, func(q *jobstest.Queue) {
 				jobs.Handle(q.Runner(), kind, func(ctx context.Context, _ jobs.None) error {
 					start := time.Now()
+					deadline, _ := ctx.Deadline()
 					<-ctx.Done()
-					ended = &end{time.Since(start), context.Cause(ctx)}
+					ended = &end{time.Since(start), deadline.Sub(start), context.Cause(ctx), ctx.Err()}
 					return ctx.Err()
 				})
 			}, func(t *testing.T, q *jobstest.Queue) {
@@ -298,7 +299,7 @@ func TestAnAttemptHasThirtyMinutesUnlessTold(t *testing.T) {
 					if ended != nil {
 						t.Errorf("ended after %s: %v", ended.after, ended.cause)
 					}
-				case ended == nil || ended.after != test.want || ended.cause != jobs.ErrTimeout:
+				case ended == nil || *ended != end{test.want, test.want, jobs.ErrTimeout, context.DeadlineExceeded}:
 					t.Errorf("ended %+v, want after %s", ended, test.want)
 				case len(dead) != 1 || !strings.HasPrefix(dead[0].Error, "timeout after "+test.want.String()):
 					t.Errorf("dead %+v", dead)
