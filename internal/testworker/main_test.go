@@ -91,6 +91,7 @@ func TestKinds(t *testing.T) {
 					t.Errorf("finished: %+v", r)
 				}
 			}
+			s.settled() // of noop nothing else tells that the worker is up
 			if code := w.stop(syscall.SIGINT); code != 0 {
 				t.Errorf("exit %d after SIGINT: %s", code, w.stderr)
 			}

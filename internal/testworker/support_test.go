@@ -166,6 +166,16 @@ func (s site) dead(after string) (string, map[string]any) {
 	return m.ID, m.Values
 }
 
+// settled waits until the stream is empty.
+func (s site) settled() {
+	s.Helper()
+	for began := time.Now(); s.rdb.XLen(s.Context(), "jobs").Val() > 0; time.Sleep(time.Millisecond) {
+		if time.Since(began) > patience {
+			s.Fatal("the stream is not empty")
+		}
+	}
+}
+
 func (s site) empty(lists ...string) {
 	s.Helper()
 	for _, list := range lists {
