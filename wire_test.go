@@ -309,6 +309,9 @@ func TestMoreThanAThousandFieldsAreRaw(t *testing.T) {
 				t.Error("replayed")
 			}
 		}
+		if flat := q.raw("jobs:dead"); flat[len(flat)-4] != "error" || flat[len(flat)-2] != "traceback" {
+			t.Errorf("error and traceback are not the last two fields: %.100q", flat)
+		}
 		q.enqueue(once.Job(nil))
 		if all := rs.wait(t, 1); len(all) != 1 {
 			t.Errorf("runs %v", all)

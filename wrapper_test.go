@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,7 +225,16 @@ func TestAHandlerThatOutlivesItsTimeoutIsAbandoned(t *testing.T) {
 		forever := make(chan struct{})
 		kind := jobs.NewKind[jobs.None]("hangs", jobs.Policy{Timeout: 100 * time.Millisecond, Retries: 1, Backoff: jobs.FullJitter(time.Hour, time.Hour)})
 		returned := make(chan struct{})
-		q.start(jobs.Config{Slots: 1, Logger: log.logger(t)}, handle(once, record[jobs.Fields](&rs)),
+		var running atomic.Int32
+		q.start(jobs.Config{Slots: 1, Logger: log.logger(t)}, handle(once, func(ctx context.Context, _ jobs.Fields) error {
+			rs.add(ctx)
+			if n := running.Add(1); n > 1 {
+				t.Errorf("%d at once, in one slot", n)
+			}
+			time.Sleep(5 * time.Millisecond)
+			running.Add(-1)
+			return nil
+		}),
 			handle(kind, func(ctx context.Context, _ jobs.None) error {
 				defer close(returned)
 				rs.add(ctx)
@@ -243,15 +253,14 @@ func TestAHandlerThatOutlivesItsTimeoutIsAbandoned(t *testing.T) {
 		}
 		close(forever)
 		<-returned
-		last := once.Job(nil)
-		q.enqueue(last)
-		rs.wait(t, 3)
+		q.enqueue(many(8)...) // the slot has not come back twice
+		rs.wait(t, 10)
 		q.idle()
 		if now := q.delayed(); len(now) != 1 || now[0].Due != waits[0].Due {
 			t.Errorf("after the late result: %+v", now)
 		}
-		if lines := log.lines(t, "abandoned"); len(lines) != 1 {
-			t.Errorf("logged %v", lines)
+		if all := log.lines(t, ""); len(all) != 2 || len(log.lines(t, "abandoned")) != 1 || len(log.lines(t, "will retry")) != 1 {
+			t.Errorf("logged %v", all)
 		}
 	})
 }
