@@ -29,6 +29,7 @@ import (
 // On miniredis a run is a bubble of its own with a clock of its own; on Redis runs are many at once. With the race
 // detector there are fewer points.
 func TestCrashPoints(t *testing.T) {
+	skipRaced(t)
 	names, err := crashes.Names("internal/store")
 	must(t, err)
 	h := newHarness(names, preparation(t, names))
@@ -151,6 +152,14 @@ var raced = func() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }()
+
+// skipRaced leaves a test of thousands of workers to a run without the race detector, which is a step of its own in CI:
+// with it only a part of the points could be tried.
+func skipRaced(t *testing.T) {
+	if raced {
+		t.Skip("thousands of workers: run it without -race")
+	}
+}
 
 // fewer leaves of each command on each arrow the first, where the race detector runs, which makes everything many times
 // slower; and says so.

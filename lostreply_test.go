@@ -26,6 +26,7 @@ import (
 //
 // The commands are those that pass on the wire.
 func TestLostReplies(t *testing.T) {
+	skipRaced(t)
 	names, err := crashes.Names("internal/store")
 	must(t, err)
 	h := newHarness(names, preparation(t, names))
