@@ -36,12 +36,12 @@ func TestCrashPoints(t *testing.T) {
 	t.Run("on", func(t *testing.T) {
 		t.Run("miniredis", func(t *testing.T) {
 			t.Parallel()
-			h.everywhere(t, h.inBubble, fewer(t, both), nil)
+			h.everywhere(t, h.inBubble, both, nil)
 		})
 		t.Run("redis", func(t *testing.T) {
 			t.Parallel()
 			server := servers.NewRedis(t)
-			h.everywhere(t, h.onRedis(server.Addr()), fewer(t, both), room())
+			h.everywhere(t, h.onRedis(server.Addr()), both, room())
 		})
 	})
 	h.ending.Wait()
@@ -141,9 +141,6 @@ func (h *harness) along(t *testing.T, on site, a arrow, points func([]crashes.Po
 
 // room is for so many runs as keep a processor or two busy: they wait more than they work.
 func room() chan struct{} {
-	if raced {
-		return make(chan struct{}, 40)
-	}
 	return make(chan struct{}, 150)
 }
 
@@ -158,18 +155,6 @@ var raced = func() bool {
 func skipRaced(t *testing.T) {
 	if raced {
 		t.Skip("thousands of workers: run it without -race")
-	}
-}
-
-// fewer leaves of each command on each arrow the first, where the race detector runs, which makes everything many times
-// slower; and says so.
-func fewer(t *testing.T, points func([]crashes.Point) []crashes.Point) func([]crashes.Point) []crashes.Point {
-	if !raced {
-		return points
-	}
-	t.Log("with the race detector: of each command on each arrow only the first")
-	return func(all []crashes.Point) []crashes.Point {
-		return slices.DeleteFunc(points(all), func(p crashes.Point) bool { return p.Nth > 1 })
 	}
 }
 

@@ -38,14 +38,14 @@ func TestLostReplies(t *testing.T) {
 				m, err := servers.StartMiniredis()
 				must(t, err)
 				return h.lossy(t, a, at, m.Addr(), m.Close)
-			}, fewer(t, outer), room)
+			}, outer, room)
 		})
 		t.Run("redis", func(t *testing.T) {
 			t.Parallel()
 			server := servers.NewRedis(t)
 			h.everywhere(t, func(t *testing.T, a arrow, at crashes.Point) (crashes.Verdict, passage) {
 				return h.lossy(t, a, at, server.Addr(), func() {})
-			}, fewer(t, outer), room)
+			}, outer, room)
 			h.ending.Wait()
 		})
 	})
