@@ -634,6 +634,7 @@ type loop struct {
 	stuck     int             // of these, how many were tried in vain
 	others    []string        // entries that were handed over
 	asked     int             // slots kept for what the blocked read may bring
+	awaited   time.Time       // when it should have come back
 	dry       bool            // it has brought less than that
 	asks      chan int        // to the blocked read
 	arrived   chan arrival    // from it
@@ -718,6 +719,7 @@ func (l *loop) trip(ctx context.Context, n int) (int, error) {
 	if n > 0 {
 		t.Fetch(n)
 	}
+	asked := time.Now()
 	entries, err := t.Go()
 	if err == nil {
 		l.heard()
@@ -725,9 +727,7 @@ func (l *loop) trip(ctx context.Context, n int) (int, error) {
 	if err = errors.Join(err, l.settle()); err == nil {
 		l.pace.Over()
 	}
-	for _, e := range entries {
-		l.start(e, 1)
-	}
+	l.receive(ctx, asked, 1, entries...)
 	return len(entries), err
 }
 
@@ -745,6 +745,29 @@ func (l *loop) settle() error {
 	clear(l.unsettled[len(kept):])
 	l.unsettled, l.stuck = kept, len(kept)
 	return failed
+}
+
+// receive starts entries, unless their answer is so long overdue that they may be another
+// worker's by now: then it asks first. What is ours for want of an answer the sweep takes up.
+func (l *loop) receive(ctx context.Context, asked time.Time, delivery int, entries ...store.Entry) {
+	if len(entries) > 0 && time.Since(asked) > l.cfg.Lease/2 {
+		entries = l.stillOurs(ctx, entries)
+	}
+	for _, e := range entries {
+		l.start(e, delivery)
+	}
+}
+
+func (l *loop) stillOurs(ctx context.Context, entries []store.Entry) []store.Entry {
+	ids := make([]string, len(entries))
+	for i, e := range entries {
+		ids[i] = e.ID
+	}
+	lost, err := l.store.Renew(context.WithoutCancel(ctx), ids)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(entries, func(e store.Entry) bool { return slices.Contains(lost, e.ID) })
 }
 
 // start runs an entry in a slot. What already runs here goes on as the owner of the new
@@ -765,7 +788,7 @@ func (l *loop) wait(ctx context.Context) {
 		return
 	}
 	if n := l.free(); n > 0 {
-		l.asked = n
+		l.asked, l.awaited = n, time.Now().Add(block)
 		l.asks <- n
 	}
 	if l.asked == 0 {
@@ -794,15 +817,15 @@ func (l *loop) arrive(ctx context.Context, a arrival) {
 		return
 	}
 	l.heard()
-	for _, e := range a.entries {
-		l.start(e, 1)
-	}
+	l.receive(ctx, l.awaited, 1, a.entries...)
 }
+
+// block is for how long a read waits for entries: a cancelled context does not end it.
+const block = 500 * time.Millisecond
 
 // read is the blocked read. It is not the loop's own, so that what ends meanwhile is
 // settled at once.
 func (l *loop) read(ctx context.Context) {
-	const block = 500 * time.Millisecond // a cancelled context does not end a blocked read
 	for n := range l.asks {
 		entries, err := l.store.Wait(ctx, n, block)
 		l.arrived <- arrival{entries, err}

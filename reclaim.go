@@ -303,13 +303,14 @@ func (l *loop) claim(ctx context.Context, c store.Claim) error {
 	if l.leases.has(c.ID) {
 		return nil
 	}
+	asked := time.Now()
 	e, delivery, err := l.store.Claim(context.WithoutCancel(ctx), c)
 	if err != nil || delivery == 0 {
 		return err
 	}
 	job, _ := parse(e.ID, e.Fields) // what cannot be read is taken over to be dead-lettered
 	l.cfg.Logger.Warn("jobs: taken over", "job", job, "entry", c.ID, "from", c.Owner, "delivery", delivery, "alone", c.Alone)
-	l.start(e, delivery)
+	l.receive(ctx, asked, delivery, e)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/servers"
 )
 
 const lease = 12 * time.Second // the default
@@ -267,4 +268,40 @@ func TestALateSuccessCounts(t *testing.T) {
 			t.Errorf("left %+v, %d and %d runs", st, len(rs.all()), len(other.all()))
 		}
 	})
+}
+
+// A reply that comes so late that another worker has the job by then starts nothing.
+func TestAReplyThatIsOverdueStartsNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	const lease, late = 500 * time.Millisecond, 2500 * time.Millisecond // go-redis gives a trip 3 s
+	for name, slots := range map[string]int{"of the blocked read": 2, "of a trip": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			through(t, func(t *testing.T, q *queue, proxy *servers.Proxy) {
+				g := newGate()
+				w := q.start(jobs.Config{Lease: lease, Slots: slots}, handle(once, g.handle))
+				q.enqueue(once.Job(nil))
+				g.wait(t, 1)
+				proxy.Delay(late)
+				job := once.Job(nil)
+				direct := newQueue(t, q.rdb, q.prefix)
+				direct.enqueue(job)
+				for range 3 {
+					g.end <- nil
+				}
+				eventually(t, "it is delivered", func() bool { st := direct.stats(); return st.Ready == 0 && st.Running > 0 })
+				other := direct.start(jobs.Config{Lease: lease}, handle(once, record[jobs.Fields](&g.runs)))
+				eventually(t, "it runs", func() bool { return g.of(job.ID) > 0 })
+				proxy.Delay(0)
+				must(t, other.stop())
+				last := once.Job(nil) // which the first worker fetches when it has read what was late
+				direct.enqueue(last)
+				eventually(t, "the next one runs", func() bool { return g.of(last.ID) > 0 })
+				must(t, w.stop())
+				if n := g.of(job.ID); n != 1 {
+					t.Errorf("it ran %d times", n)
+				}
+			})
+		})
+	}
 }
