@@ -123,6 +123,17 @@ func blocked(t testing.TB, admin *redis.Client) int {
 	return n
 }
 
+// reads is how often entries were asked for so far.
+func reads(t testing.TB, admin *redis.Client) (n int) {
+	t.Helper()
+	info, err := admin.Info(t.Context(), "commandstats").Result()
+	must(t, err)
+	_, rest, _ := strings.Cut(info, "cmdstat_xreadgroup:calls=")
+	_, err = fmt.Sscanf(rest, "%d,", &n)
+	must(t, err)
+	return n
+}
+
 func TestC09_BlockedReadsSpareThePool(t *testing.T) {
 	t.Parallel()
 	server := servers.NewRedis(t)
@@ -148,6 +159,11 @@ func TestC09_BlockedReadsSpareThePool(t *testing.T) {
 		return err
 	}))
 	eventually(t, "the idle worker waits on one connection", func() bool { return blocked(t, admin) == 1 })
+	for before := reads(t, admin); reads(t, admin) < before+5; { // and never on more
+		if n := blocked(t, admin); n > 1 {
+			t.Fatalf("%d blocked connections of one idle worker", n)
+		}
+	}
 	q.enqueue(many(200)...)
 	within(t, 20*time.Second, "400 runs", func() bool { return len(rs.all()) == 400 })
 	q.idle()
@@ -226,4 +242,22 @@ func usedMemory(t testing.TB, rdb *redis.Client) int64 {
 	_, err = fmt.Sscan(rest, &used)
 	must(t, err)
 	return used
+}
+
+func TestTwoRunnersWithTwoPrefixesInOneProcess(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		other := newQueue(t, q.rdb, q.prefix+"other:")
+		var here, there runs
+		q.start(jobs.Config{}, handle(once, record[jobs.Fields](&here)))
+		other.start(jobs.Config{}, handle(once, record[jobs.Fields](&there)))
+		a, b := once.Job(nil), once.Job(nil)
+		q.enqueue(a, a.In(time.Millisecond))
+		other.enqueue(b)
+		here.wait(t, 2)
+		there.wait(t, 1)
+		if here.of(a.ID) != 2 || there.of(b.ID) != 1 || len(here.all())+len(there.all()) != 3 {
+			t.Errorf("here %v, there %v", here.all(), there.all())
+		}
+	})
 }

@@ -212,7 +212,7 @@ func TestOnDeadIsToldOfEachDeadLetter(t *testing.T) {
 		job.Trace = "4bf92f35"
 		q.enqueue(job)
 		for range 2 {
-			d := <-told
+			d := receive(t, told)
 			stored, err := q.DeadLetters().Get(t.Context(), d.Entry)
 			must(t, err)
 			if d.Kind == "" {
@@ -226,7 +226,7 @@ func TestOnDeadIsToldOfEachDeadLetter(t *testing.T) {
 			}
 		}
 		q.enqueue(render.Job(ticket{1, "x"}))
-		<-told
+		receive(t, told)
 		eventually(t, "the panics are logged", func() bool { return len(log.lines(t, "OnDead panicked")) == 2 })
 	})
 }

@@ -51,7 +51,7 @@ func TestADelayedJobIsNeverEarly(t *testing.T) {
 			q.enqueue(kind.Job(struct{ Due time.Time }{at}).At(at))
 		}
 		for range n {
-			d := <-ran
+			d := receive(t, ran)
 			if late := d.began.Sub(d.at); late < 0 || late > 3*time.Second { // 1.1 s on an idle machine
 				t.Errorf("due %s, ran %s later", d.at, late)
 			}

@@ -179,7 +179,7 @@ func TestALostReplyIsUncertainAndOneEntry(t *testing.T) {
 				n := len(test.jobs)
 				lost := proxy.Swallow(servers.Command(test.command))
 				failed := q.refused(test.jobs...)
-				<-lost
+				receive(t, lost)
 				if failed.Queued != 0 || failed.Uncertain != n {
 					t.Errorf("%+v", *failed)
 				}

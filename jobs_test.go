@@ -288,11 +288,22 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // within waits until ok says so, and ends the test where it does not in time.
 func within(t testing.TB, d time.Duration, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(d); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(d); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within %s: %s", d, what)
 		}
 	}
+}
+
+// receive returns what comes next, and ends the test where nothing does.
+func receive[T any](t testing.TB, from <-chan T) (next T) {
+	t.Helper()
+	select {
+	case next = <-from:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing came")
+	}
+	return next
 }
 
 func must(t testing.TB, err error) {
@@ -359,24 +370,6 @@ func TestWholeLifeOfAJob(t *testing.T) {
 		q.idle()
 		if st := q.stats(); st != (jobs.Stats{}) || rs.of(good.ID) != 1 || rs.of(bad.ID) != 3 {
 			t.Errorf("left %+v, runs %v", st, rs.all())
-		}
-	})
-}
-
-func TestTwoRunnersWithTwoPrefixesInOneProcess(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, q *queue) {
-		other := newQueue(t, q.rdb, q.prefix+"other:")
-		var here, there runs
-		q.start(jobs.Config{}, handle(once, record[jobs.Fields](&here)))
-		other.start(jobs.Config{}, handle(once, record[jobs.Fields](&there)))
-		a, b := once.Job(nil), once.Job(nil)
-		q.enqueue(a, a.In(time.Millisecond))
-		other.enqueue(b)
-		here.wait(t, 2)
-		there.wait(t, 1)
-		if here.of(a.ID) != 2 || there.of(b.ID) != 1 || len(here.all())+len(there.all()) != 3 {
-			t.Errorf("here %v, there %v", here.all(), there.all())
 		}
 	})
 }

@@ -78,7 +78,7 @@ func TestArgumentsComeBackTheSame(t *testing.T) {
 				}))
 				q.enqueue(kind.Job(want), kind.Job(want).In(time.Millisecond))
 				for range 2 { // straight, and by way of delayed
-					if diff := cmp.Diff(want, <-got, equal); diff != "" {
+					if diff := cmp.Diff(want, receive(t, got), equal); diff != "" {
 						t.Error(diff)
 					}
 				}
@@ -99,7 +99,7 @@ func TestHandlerMayTakeTheRawFields(t *testing.T) {
 		job := once.Job(want)
 		job.RequestID, job.Trace = "7f3a9c2e", "4bf92f35"
 		q.enqueue(job)
-		if f := <-got; !maps.Equal(f, want) {
+		if f := receive(t, got); !maps.Equal(f, want) {
 			t.Errorf("got %q, want %q: the job's own fields, and none of the library's", f, want)
 		}
 	})
@@ -137,7 +137,7 @@ func TestAMissingFieldIsZeroUnlessRequired(t *testing.T) {
 		}))
 		q.add("jobs", "kind", "render_tickets", "order_id", "1") // the seat is required
 		q.add("jobs", "kind", "render_tickets", "seat", "14C")
-		if args := <-got; args != (ticket{0, "14C"}) {
+		if args := receive(t, got); args != (ticket{0, "14C"}) {
 			t.Errorf("got %+v", args)
 		}
 		letter := q.deadWithin(10*time.Second, 1)[0]

@@ -178,7 +178,7 @@ func TestADeployedPolicyGovernsWhatIsQueued(t *testing.T) {
 			ran <- true
 			return jobs.RetryAfter(time.Second, errors.New("503"))
 		}))
-		<-ran
+		receive(t, ran)
 		q.idle()
 		must(t, w.stop())
 		q.start(jobs.Config{}, handle(after, fails))

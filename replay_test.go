@@ -266,7 +266,7 @@ func TestALostReplyOfAReplayIsUncertain(t *testing.T) {
 		entry := q.kill("once", 1)[0]
 		lost := proxy.Swallow(servers.Command("eval"))
 		err := q.DeadLetters().Replay(t.Context(), entry, jobs.ReplayOptions{})
-		<-lost
+		receive(t, lost)
 		if !errors.Is(err, jobs.ErrUncertain) {
 			t.Errorf("error %v", err)
 		}

@@ -206,13 +206,13 @@ func TestY05_NumbersAndEmptiesSurvive(t *testing.T) {
 		}))
 		q.enqueue(kind.Job(args).In(time.Second))
 		check("delayed", q.delayed()[0].Fields)
-		check("first run", <-ran)
-		check("retry", <-ran)
+		check("first run", receive(t, ran))
+		check("retry", receive(t, ran))
 		dead := q.deadWithin(10*time.Second, 1)[0]
 		check("dead", dead.Fields)
 		failing = false
 		must(t, q.DeadLetters().Replay(t.Context(), dead.Entry, jobs.ReplayOptions{}))
-		check("replayed", <-ran)
+		check("replayed", receive(t, ran))
 		q.idle()
 	})
 }

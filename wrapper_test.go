@@ -252,7 +252,7 @@ func TestAHandlerThatOutlivesItsTimeoutIsAbandoned(t *testing.T) {
 			t.Errorf("recorded as %+v", waits)
 		}
 		close(forever)
-		<-returned
+		receive(t, returned)
 		q.enqueue(many(8)...) // the slot has not come back twice
 		rs.wait(t, 10)
 		q.idle()
