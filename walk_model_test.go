@@ -1,6 +1,9 @@
 package jobs_test
 
 import (
+	"context"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/stagedoor/jobs"
@@ -13,6 +16,7 @@ func (w *walk) catchUp(now time.Time) {
 	if w.worker == nil {
 		return
 	}
+	w.beats.expect(now)
 	for _, j := range w.all {
 		switch {
 		case j.unknown:
@@ -135,6 +139,9 @@ func (w *walk) look() map[string]seen {
 		for name, value := range m.Values {
 			s.fields[name] = value.(string)
 		}
+		if s.fields["kind"] == beat.Name() {
+			continue
+		}
 		s.attempts, s.parked = count(s.fields["attempts"]), s.fields["unknown_since"] != ""
 		if d, ok := fetched[m.ID]; ok {
 			s.place, s.deliveries = running, int(d.n)
@@ -179,7 +186,10 @@ func (w *walk) compare(now time.Time) error {
 	for id := range store {
 		return differ(&walked{}, "%s is in the store, and in no model", id)
 	}
-	return nil
+	if w.worker == nil {
+		return nil // it may have left one behind, for the next
+	}
+	return w.beats.compare()
 }
 
 func (w *walk) compareOne(j *walked, s seen, now time.Time) error {
@@ -242,4 +252,79 @@ func (w *walk) compareLimbo(j *walked, s seen, now time.Time) error {
 	}
 	j.place, j.reason, j.entry, j.deliveries, j.from = dead, s.reason, s.entry, 0, j.least.Add(-slack)
 	return nil
+}
+
+// beats are the ticks of a schedule, in epoch seconds. While a worker runs each is one run; of those that came while
+// nobody ran the latest is; and none is from before anybody first looked.
+type beats struct {
+	up   time.Time // the worker looks since then
+	last int64     // that the model knows of
+	want map[int64]int
+
+	mu  sync.Mutex
+	ran map[int64]int
+}
+
+// period meets no other time of the walk.
+const period = 433
+
+var beat = jobs.NewKind[jobs.None]("beat", jobs.Policy{})
+
+func newBeats() *beats { return &beats{want: map[int64]int{}, ran: map[int64]int{}} }
+
+func (b *beats) register(r *jobs.Runner) {
+	jobs.Handle(r, beat, func(ctx context.Context, _ jobs.None) error {
+		job, _ := jobs.FromContext(ctx)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.ran[job.Tick.Unix()]++
+		return nil
+	})
+	r.Schedule(jobs.Periodic{When: jobs.Every(period * time.Second), Job: beat.Job(jobs.None{})})
+}
+
+func (b *beats) expect(now time.Time) {
+	if b == nil {
+		return
+	}
+	missed := b.up.Unix() / period * period
+	if b.last == 0 {
+		b.last = missed
+	}
+	if missed > b.last {
+		b.add(missed)
+	}
+	for next := b.last + period; next <= now.Unix(); next += period {
+		b.add(next)
+	}
+}
+
+func (b *beats) add(tick int64) {
+	b.want[tick], b.last = 1, max(b.last, tick)
+}
+
+// left learns what a worker has left in the stream when it stopped.
+func (b *beats) left(entries []jobs.Fields) {
+	for _, e := range entries {
+		if at, err := time.Parse(time.RFC3339, e["scheduled_at"]); err == nil && e["kind"] == beat.Name() {
+			b.add(at.Unix())
+		}
+	}
+}
+
+func (b *beats) compare() error {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if maps.Equal(b.ran, b.want) {
+		return nil
+	}
+	for tick := range b.want {
+		if b.ran[tick] != 1 {
+			return differ(&walked{}, "the tick %d has run %d times", tick, b.ran[tick])
+		}
+	}
+	return differ(&walked{}, "ticks have run that were not due: %v, want %v", b.ran, b.want)
 }

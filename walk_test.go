@@ -39,7 +39,7 @@ func TestRandomWalk(t *testing.T) {
 		t.Parallel()
 		bubble(t, func(t *testing.T, q *queue) {
 			w := newWalk(q, seed, 12*time.Second)
-			w.advances, w.strange = true, true
+			w.advances, w.strange, w.beats = true, true, newBeats()
 			w.walk(*walkSteps)
 		})
 	})
@@ -86,7 +86,8 @@ type walk struct {
 	seed              uint64
 	rng               *rand.Rand
 	lease             time.Duration
-	advances, strange bool // the clock is moved; there are unknown kinds
+	advances, strange bool   // the clock is moved; there are unknown kinds
+	beats             *beats // nil: there is no schedule
 	worker            *worker
 	all               []*walked
 	deaths            int // of workers
@@ -250,7 +251,12 @@ func (w *walk) start() {
 	if w.worker != nil {
 		return
 	}
-	w.worker = w.employ(w.Client, jobs.Config{Lease: w.lease}, handle(walks, w.handle))
+	register := []func(*jobs.Runner){handle(walks, w.handle)}
+	if w.beats != nil {
+		register = append(register, w.beats.register)
+		w.beats.up = w.now()
+	}
+	w.worker = w.employ(w.Client, jobs.Config{Lease: w.lease}, register...)
 }
 
 // stop ends the worker. Where those of unknown kinds are then is for the store to say.
@@ -259,6 +265,7 @@ func (w *walk) stop() {
 	w.worker = nil
 	w.deaths++
 	seen := w.look()
+	w.beats.left(w.entries("jobs"))
 	for _, j := range w.all {
 		s, ok := seen[j.ID]
 		if j.place != limbo || !ok {
@@ -286,6 +293,9 @@ func (w *walk) crash() {
 	must(w.t, err)
 	for _, m := range read[0].Messages {
 		i := slices.IndexFunc(w.all, func(j *walked) bool { return j.ID == m.Values["job_id"] })
+		if i < 0 {
+			continue // a tick
+		}
 		j := w.all[i]
 		j.place, j.deliveries, j.entry, j.from = running, 1, m.ID, before.Add(w.lease)
 	}
