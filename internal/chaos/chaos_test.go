@@ -16,7 +16,6 @@ import (
 )
 
 var (
-	chaosRun     = flag.Bool("chaos", false, "run TestChaos")
 	chaosJobs    = flag.Int("chaos.jobs", 1200, "how many jobs TestChaos sends")
 	chaosWorkers = flag.Int("chaos.workers", 4, "how many worker processes it has")
 	chaosSeed    = flag.Uint64("chaos.seed", 0, "of its plan; 0: a new one")
@@ -28,11 +27,10 @@ var (
 )
 
 // A fleet lives through a plan of crashes, pauses, cuts and outages, and its whole history is in order. Read the
-// comment of the package first; -chaos runs it, -chaos.jobs and -chaos.workers make it the long one.
+// comment of the package first; -chaos.jobs and -chaos.workers make it the long one. It has the machine to itself.
 func TestChaos(t *testing.T) {
-	t.Parallel()
-	if !*chaosRun {
-		t.Skip("a minute of chaos: add -chaos")
+	if testing.Short() {
+		t.Skip("a minute of chaos")
 	}
 	o := chaosOptions(t)
 	plan := Plan(o.seed, o.workers, o.length, o.lease)
