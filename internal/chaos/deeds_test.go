@@ -152,13 +152,16 @@ func (f *fleet) disturbRedis(e Event) bool {
 	}
 	from := time.Now()
 	err := away()
+	gone := time.Now()
 	lost := f.loss(e.Deed, from)
 	time.Sleep(e.For)
+	coming := time.Now()
 	if err = errors.Join(err, back()); err != nil {
 		f.Error(err)
 	}
 	to := time.Now()
 	f.journal.trouble(Outage, "", from, to)
+	f.journal.trouble(Gone, "", gone, coming)
 	if !lost.IsZero() {
 		f.journal.trouble(Loss, "", lost, to)
 	}

@@ -51,6 +51,12 @@ func (h *told) trouble(s Sort, worker string, from, to float64) {
 	h.Troubles = append(h.Troubles, Trouble{s, worker, at(from), at(to)})
 }
 
+// away tells of an outage. For the first and last tenth of a second Redis may still have answered, or again.
+func (h *told) away(from, to float64) {
+	h.trouble(Outage, "", from, to)
+	h.trouble(Gone, "", from+0.1, to-0.1)
+}
+
 func (h *told) died(id string, generation, attempts int, reason jobs.Reason, when float64) {
 	kind, _, _ := strings.Cut(id, "-")
 	h.Rest.Letters = append(h.Rest.Letters, Letter{id, kind, generation, attempts, reason, at(when)})
@@ -220,13 +226,26 @@ func TestHistoryDoublesExplained(t *testing.T) {
 		{"stopped for a lease after the second began", again(9, Done, trouble(Stopped, "a", 6, 8)), double},
 		{"a connection cut", again(5, Done, trouble(Cutoff, "a", 2, 2)), double},
 		{"cut off for a lease", again(5, Done, trouble(Cutoff, "a", 2, 4)), figures{}},
-		{"Redis away for a lease", again(5, Done, trouble(Outage, "", 2, 4)), double},
+		{"Redis away for a lease", again(5, Done, func(h *told) { h.away(2, 4) }), double},
+		{"Redis away for little more than half a lease, and so the worker", again(5, Done, func(h *told) {
+			h.away(2, 3.1)
+			h.trouble(Stopped, "a", 2.5, 4)
+		}), figures{}},
+		{"Redis away, and who took over had read its last word late", again(5, Done, func(h *told) {
+			h.away(2, 3.6)
+			h.trouble(Stopped, "b", 1.8, 2.6)
+			h.trouble(Stopped, "a", 2.5, 4)
+		}), figures{}},
+		{"Redis away, and who took over had read its last word at once", again(5, Done, func(h *told) {
+			h.away(2, 3.6)
+			h.trouble(Stopped, "a", 2.5, 4)
+		}), double},
 		{"Redis away, and the worker for a lease after it", again(5, Done, func(h *told) {
-			h.trouble(Outage, "", 1.5, 2.5)
+			h.away(1.4, 2.6)
 			h.trouble(Stopped, "a", 2, 4.5)
 		}), figures{}},
 		{"Redis away, and the worker for less than a lease after it", again(5, Done, func(h *told) {
-			h.trouble(Outage, "", 1, 2.5)
+			h.away(0.9, 2.6)
 			h.trouble(Stopped, "a", 2, 4.2)
 		}), double},
 		{"another one cut off", again(5, Done, trouble(Cutoff, "c", 2, 4)), double},

@@ -22,7 +22,8 @@ const (
 	Stopped Sort = "stopped" // SIGSTOP, SIGCONT
 	Hung    Sort = "hung"    // it got no processor: it noticed itself, by a clock that ticks each 50 ms
 	Cutoff  Sort = "cutoff"  // its connections were closed, or carried nothing
-	Outage  Sort = "outage"  // Redis was away
+	Outage  Sort = "outage"  // Redis was away, or about to be
+	Gone    Sort = "gone"    // the part of that in which it certainly answered nobody
 	Slow    Sort = "slow"    // Redis answered our own question late
 	Loss    Sort = "loss"    // Redis may have lost what was written from From on, and came back at To
 )
@@ -33,32 +34,43 @@ type span struct{ from, to time.Time }
 // silence is when a worker may have been without contact: a trouble, and of connections the time that a loop then waits
 // before it tries again, which is no longer than the trouble was and a second at most (with dialing: one and a half).
 // Spans less than a quarter of a lease apart are one, since renewals come each quarter.
-//
-// Alone is the silence that others need not have shared. They take over nothing until they have heard of Redis for a
-// lease without a gap of more than half of one; so where Redis itself was away for longer than that, a worker must have
-// been silent for a lease after it: that time and a quarter more do not count, and three quarters are asked for.
-func silence(troubles []Trouble, worker string, lease time.Duration, alone bool) []span {
-	var spans, shared []span
+func silence(troubles []Trouble, worker string, lease time.Duration) (spans []span) {
 	for _, t := range troubles {
 		if t.Worker != "" && t.Worker != worker {
 			continue
 		}
 		s := span{t.From, t.To}
-		length := t.To.Sub(t.From)
 		switch t.Sort {
-		case Crash, Left, Loss:
+		case Crash, Left, Loss, Gone:
 			continue
 		case Cutoff, Outage, Slow:
-			s.to = s.to.Add(min(length, 1500*time.Millisecond) + 200*time.Millisecond)
+			s.to = s.to.Add(min(t.To.Sub(t.From), 1500*time.Millisecond) + 200*time.Millisecond)
 		}
 		spans = append(spans, s)
-		if alone && t.Worker == "" && length > lease/2 {
-			shared = append(shared, span{t.From, t.To.Add(lease / 4)})
-		}
 	}
-	spans = merge(spans, lease/4)
-	for _, s := range shared {
-		spans = without(spans, s)
+	return merge(spans, lease/4)
+}
+
+// shared is when the silence of others says nothing to a worker. It takes over nothing until it has heard of Redis for a
+// lease without a gap of more than half of one; so where Redis itself was gone for longer than that, others must have
+// been silent for a lease after it: that time and a quarter more do not count, and three quarters are asked for.
+//
+// What Redis had answered before, a worker that was stopped or cut off reads later: only from then on its gap counts.
+func shared(troubles []Trouble, worker string, lease time.Duration) (spans []span) {
+	for _, gone := range troubles {
+		if gone.Sort != Gone {
+			continue
+		}
+		from := gone.From
+		for _, t := range troubles {
+			own := t.Worker == worker && (t.Sort == Stopped || t.Sort == Hung || t.Sort == Cutoff)
+			if own && !t.From.After(gone.From) && t.To.After(from) {
+				from = t.To
+			}
+		}
+		if gone.To.Sub(from) > lease/2 {
+			spans = append(spans, span{gone.From, gone.To.Add(lease / 4)})
+		}
 	}
 	return spans
 }
@@ -112,15 +124,13 @@ func (s span) overlap(from, to time.Time) time.Duration {
 type worlds struct {
 	troubles []Trouble
 	lease    time.Duration
-	silent   map[whose][]span   // as silence has it
+	silent   map[whose][]span   // as silences has it
 	ends     map[string]Trouble // of lives: Crash or Left
 	losses   []Trouble
 }
 
-type whose struct {
-	worker string
-	alone  bool
-}
+// whose silence, and who is to take over for it; empty: nobody.
+type whose struct{ worker, taker string }
 
 func newWorlds(troubles []Trouble, lease time.Duration) *worlds {
 	w := &worlds{troubles: troubles, lease: lease, silent: map[whose][]span{}, ends: map[string]Trouble{}}
@@ -135,11 +145,17 @@ func newWorlds(troubles []Trouble, lease time.Duration) *worlds {
 	return w
 }
 
-func (w *worlds) silences(worker string, alone bool) []span {
-	key := whose{worker, alone}
+// silences are when a worker may have been without contact, less what says nothing to the one who takes over.
+func (w *worlds) silences(worker, taker string) []span {
+	key := whose{worker, taker}
 	spans, ok := w.silent[key]
 	if !ok {
-		spans = silence(w.troubles, worker, w.lease, alone)
+		spans = silence(w.troubles, worker, w.lease)
+		if taker != "" {
+			for _, s := range shared(w.troubles, taker, w.lease) {
+				spans = without(spans, s)
+			}
+		}
 		w.silent[key] = spans
 	}
 	return spans
@@ -150,10 +166,10 @@ func (w *worlds) silences(worker string, alone bool) []span {
 func (w *worlds) leaseOut(r, after Run) bool {
 	from := r.Began.Add(-w.lease / 4)
 	renewed := r.Began.Add(w.lease/4 + promptly)
-	if s, ok := w.begunAfter(r); ok && (after.Began.Before(renewed) || w.lateStart(after)) {
+	if s, ok := w.begunAfter(r, after.Worker); ok && (after.Began.Before(renewed) || w.lateStart(after)) {
 		from = earlier(from, s.from) // the worker may have been given the job when it fell silent, or before
 	}
-	return slices.ContainsFunc(w.silences(r.Worker, true), func(s span) bool {
+	return slices.ContainsFunc(w.silences(r.Worker, after.Worker), func(s span) bool {
 		return s.overlap(from, after.Began) >= w.enough()
 	})
 }
@@ -166,8 +182,8 @@ func (w *worlds) enough() time.Duration { return w.lease*3/4 - 100*time.Millisec
 
 // begunAfter is the silence in or after which a run began, where there is one: what the worker was given before it,
 // it may begin only now.
-func (w *worlds) begunAfter(r Run) (span, bool) {
-	spans := w.silences(r.Worker, true)
+func (w *worlds) begunAfter(r Run, taker string) (span, bool) {
+	spans := w.silences(r.Worker, taker)
 	i := slices.IndexFunc(spans, func(s span) bool {
 		return !s.from.After(r.Began) && r.Began.Sub(s.to) <= promptly
 	})
@@ -180,7 +196,7 @@ func (w *worlds) begunAfter(r Run) (span, bool) {
 // lateStart reports whether a run began after a silence that a lease need not survive: its job may have been another
 // worker's by then.
 func (w *worlds) lateStart(r Run) bool {
-	s, ok := w.begunAfter(r)
+	s, ok := w.begunAfter(r, r.Worker)
 	return ok && s.overlap(s.from, r.Began) >= w.enough()
 }
 
@@ -196,7 +212,7 @@ func (w *worlds) heldUntil(r Run) time.Time {
 	if r.Kind == Deaf && r.Outcome == Failed {
 		end = end.Add(Overtime) // it is given up only then
 	}
-	for _, s := range w.silences(r.Worker, false) {
+	for _, s := range w.silences(r.Worker, "") {
 		if !s.from.After(end) && s.to.After(r.Ended) {
 			end = later(end, s.to.Add(settling))
 		}
@@ -206,7 +222,7 @@ func (w *worlds) heldUntil(r Run) time.Time {
 
 // troubled reports whether anything kept a worker from Redis between two moments.
 func (w *worlds) troubled(worker string, from, to time.Time) bool {
-	return slices.ContainsFunc(w.silences(worker, false), func(s span) bool { return s.overlap(from, to) > 0 })
+	return slices.ContainsFunc(w.silences(worker, ""), func(s span) bool { return s.overlap(from, to) > 0 })
 }
 
 // lost reports whether Redis may have lost something that happened between two moments.
