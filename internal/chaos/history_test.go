@@ -310,6 +310,14 @@ var lostCases = []figureCase{
 		h.failing()
 		h.Replays = []Replay{{Letter: h.Rest.Letters[0], Given: 1, Acked: at(9)}}
 	}, figures{}},
+	{"lost by Redis while it ran", func(h *told) {
+		h.ran("a", h.send(Flaky, Args{Times: 1}), first, 1, 4, Failed)
+		h.trouble(Loss, "", 0.5, 3)
+	}, figures{byRedis: 1}},
+	{"lost, and Redis lost nothing that late", func(h *told) {
+		h.ran("a", h.send(Flaky, Args{Times: 1}), first, 4, 5, Failed)
+		h.trouble(Loss, "", 0.5, 3)
+	}, figures{lost: 1}},
 	{"lost by Redis", func(h *told) { h.send(Steady, Args{}); h.trouble(Loss, "", -1, 1) }, figures{byRedis: 1}},
 	{"not lost by Redis later", func(h *told) { h.send(Steady, Args{}); h.trouble(Loss, "", 2, 3) }, figures{lost: 1}},
 }

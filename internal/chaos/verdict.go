@@ -59,11 +59,15 @@ func (c *checker) wasIn(l *life) bool {
 func (c *checker) checkGone(l *life, last int) {
 	fate := l.script().Fate(last)
 	done := slices.ContainsFunc(l.runs, func(r Run) bool { return r.Generation == last && r.Outcome == Done })
+	from := l.seen()
+	if n := len(l.runs); n > 0 {
+		from = l.runs[n-1].Began // a loss may have taken what it ran
+	}
 	switch {
 	case fate.Reason != "":
-		c.find(&c.report.Lost, l.seen(), l.seen(), "no dead letter (%s, generation %d): %s", fate.Reason, last, l)
+		c.find(&c.report.Lost, from, l.seen(), "no dead letter (%s, generation %d): %s", fate.Reason, last, l)
 	case !done:
-		c.find(&c.report.Lost, l.seen(), l.seen(), "never done (generation %d): %s", last, l)
+		c.find(&c.report.Lost, from, l.seen(), "never done (generation %d): %s", last, l)
 	}
 }
 
