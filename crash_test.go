@@ -1,3 +1,5 @@
+//go:build !race
+
 package jobs_test
 
 import (
@@ -5,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -26,10 +27,9 @@ import (
 // found by watching the process live: a command that is new is covered too. How a worker prepares itself is one arrow,
 // and left out of the others.
 //
-// On miniredis a run is a bubble of its own with a clock of its own; on Redis runs are many at once. With the race
-// detector there are fewer points.
+// On miniredis a run is a bubble of its own with a clock of its own; on Redis runs are many at once. They are thousands
+// of workers with leases of a second, too many for the race detector: this and TestLostReplies are built without it.
 func TestCrashPoints(t *testing.T) {
-	skipRaced(t)
 	names, err := crashes.Names("internal/store")
 	must(t, err)
 	h := newHarness(names, preparation(t, names))
@@ -142,20 +142,6 @@ func (h *harness) along(t *testing.T, on site, a arrow, points func([]crashes.Po
 // room is for so many runs as keep a processor or two busy: they wait more than they work.
 func room() chan struct{} {
 	return make(chan struct{}, 150)
-}
-
-// raced says that this is a test with the race detector.
-var raced = func() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}()
-
-// skipRaced leaves a test of thousands of workers to a run without the race detector, which is a step of its own in CI:
-// with it only a part of the points could be tried.
-func skipRaced(t *testing.T) {
-	if raced {
-		t.Skip("thousands of workers: run it without -race")
-	}
 }
 
 // meet notes which commands there are: each must be hit somewhere.
