@@ -364,8 +364,9 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 type Handler func(ctx context.Context, job Job) error
 
 // A Middleware wraps handlers. A panic in the handler reaches it as a *PanicError, so that
-// it may count, trace or redact what is later stored. It may pass on another job's Fields
-// than it was given; a retry is written from what was enqueued.
+// it may count, trace or redact what is later stored: of an error the whole chain, so one
+// that hides something has no Unwrap (it may have Is and As). It may pass on another job's
+// Fields than it was given; a retry is written from what was enqueued.
 type Middleware func(next Handler) Handler
 
 // Config of a Runner; the zero value is ready to use.
