@@ -874,7 +874,7 @@ func (l *loop) disown(ctx context.Context) {
 	_ = l.store.Idle(ctx, 0, func(page []store.Pending) error {
 		for _, p := range page {
 			if p.Owner == l.consumer && !slices.Contains(l.others, p.ID) {
-				t.HandOver(p.ID, p.Deliveries, l.cfg.Lease)
+				t.HandOver(p.ID, p.Deliveries, l.cfg.overdue())
 			}
 		}
 		return nil

@@ -101,8 +101,16 @@ func (r *Runner) renew(ctx context.Context) (time.Duration, error) {
 	for _, id := range lost {
 		r.lose(mine[id])
 	}
-	return r.cfg.Lease / 4, nil
+	return r.cfg.Lease / renewals, nil
 }
+
+// renewals are how many there are in a lease. An entry is taken over when none has come for
+// a lease and the time between two: so a worker may fall silent at any moment, and be back
+// within a lease, and keeps what it runs.
+const renewals = 8
+
+// overdue is for how long an entry must have been idle.
+func (c *Config) overdue() time.Duration { return c.Lease + c.Lease/renewals }
 
 // lose gives up a run whose entry is no longer ours. What has ended and is about to be
 // settled asks for itself.
@@ -133,6 +141,7 @@ type judgement struct {
 	known     bool // its kind
 	permitted int  // deliveries
 	lease     time.Duration
+	overdue   time.Duration
 }
 
 // poisonLeases is for how many leases the last holder of an entry must have been silent
@@ -151,8 +160,8 @@ func judge(p store.Pending, j judgement) (fate, time.Duration) {
 		return isolate, 0
 	case j.own:
 		return claim, 0
-	case p.Idle < j.lease:
-		return leave, j.lease - p.Idle
+	case p.Idle < j.overdue:
+		return leave, j.overdue - p.Idle
 	case !j.known && p.Idle < unknownFor:
 		return leave, j.lease
 	case !j.known:
@@ -203,12 +212,12 @@ func (r *Runner) sweep(ctx context.Context) (time.Duration, error) {
 func (r *Runner) see(ctx context.Context, p store.Pending, found *finds) (time.Duration, error) {
 	j := judgement{
 		own: p.Owner == r.consumer, here: r.leases.has(p.ID),
-		known: p.Kind == "", permitted: defaultDeliveries, lease: r.cfg.Lease,
+		known: p.Kind == "", permitted: defaultDeliveries, lease: r.cfg.Lease, overdue: r.cfg.overdue(),
 	}
 	if h := r.handlers[p.Kind]; h != nil {
 		j.known, j.permitted = true, h.policy.deliveries()
 	}
-	c := store.Claim{Pending: p, Least: r.cfg.Lease, Own: j.own}
+	c := store.Claim{Pending: p, Least: r.cfg.overdue(), Own: j.own}
 	switch fate, wait := judge(p, j); fate {
 	case leave:
 		return wait, nil

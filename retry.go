@@ -514,7 +514,7 @@ func (run *run) write(t *store.Trip, cfg Config) {
 	case toRelease:
 		reply = t.Release(id, record.Rewritten(run.entry))
 	case toOthers:
-		reply = t.HandOver(id, run.delivery, cfg.Lease)
+		reply = t.HandOver(id, run.delivery, cfg.overdue())
 	default:
 		reply = t.Retry(id, run.later(), run.wait)
 	}

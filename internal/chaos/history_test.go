@@ -212,7 +212,8 @@ func TestHistoryDoublesExplained(t *testing.T) {
 		{"done during a shutdown", again(2.5, Done, trouble(Left, "a", 2, 3)), double},
 		{"given back without a shutdown", again(2.5, Released, nil), double},
 		{"stopped for a lease", again(5, Done, trouble(Stopped, "a", 2, 4)), figures{}},
-		{"stopped for three quarters", again(5, Done, trouble(Stopped, "a", 2, 3.5)), figures{}},
+		{"stopped for almost a lease", again(5, Done, trouble(Stopped, "a", 2, 3.7)), figures{}},
+		{"stopped for three quarters", again(5, Done, trouble(Stopped, "a", 2, 3.5)), double},
 		{"stopped for half a lease", again(5, Done, trouble(Stopped, "a", 2, 3)), double},
 		{"two stops, renewed between", again(5, Done, func(h *told) {
 			h.trouble(Stopped, "a", 1, 2)

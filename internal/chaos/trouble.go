@@ -33,7 +33,7 @@ type span struct{ from, to time.Time }
 
 // silence is when a worker may have been without contact: a trouble, and of connections the time that a loop then waits
 // before it tries again, which is no longer than the trouble was and a second at most (with dialing: one and a half).
-// Spans less than a quarter of a lease apart are one, since renewals come each quarter.
+// Spans less than a quarter of a lease apart are one, since renewals come each eighth.
 func silence(troubles []Trouble, worker string, lease time.Duration) (spans []span) {
 	for _, t := range troubles {
 		if t.Worker != "" && t.Worker != worker {
@@ -53,7 +53,7 @@ func silence(troubles []Trouble, worker string, lease time.Duration) (spans []sp
 
 // shared is when the silence of others says nothing to a worker. It takes over nothing until it has heard of Redis for a
 // lease without a gap of more than half of one; so where Redis itself was gone for longer than that, others must have
-// been silent for a lease after it: that time and a quarter more do not count, and three quarters are asked for.
+// been silent for a lease after it: that time and an eighth more do not count, and seven eighths are asked for.
 //
 // What Redis had answered before, a worker that was stopped or cut off reads later: only from then on its gap counts.
 func shared(troubles []Trouble, worker string, lease time.Duration) (spans []span) {
@@ -69,7 +69,7 @@ func shared(troubles []Trouble, worker string, lease time.Duration) (spans []spa
 			}
 		}
 		if gone.To.Sub(from) > lease/2 {
-			spans = append(spans, span{gone.From, gone.To.Add(lease / 4)})
+			spans = append(spans, span{gone.From, gone.To.Add(lease / 8)})
 		}
 	}
 	return spans
@@ -161,8 +161,8 @@ func (w *worlds) silences(worker, taker string) []span {
 	return spans
 }
 
-// leaseOut reports whether the lease of a run may have run out before another began. Renewed each quarter, it runs out after
-// three quarters of silence at the least.
+// leaseOut reports whether the lease of a run may have run out before another began. It outlives a lease of silence; a
+// renewal that came late for want of a processor leaves it an eighth less.
 func (w *worlds) leaseOut(r, after Run) bool {
 	from := r.Began.Add(-w.lease / 4)
 	renewed := r.Began.Add(w.lease/4 + promptly)
@@ -178,7 +178,7 @@ func (w *worlds) leaseOut(r, after Run) bool {
 const promptly = 500 * time.Millisecond
 
 // enough is how long a silence is that a lease need not survive.
-func (w *worlds) enough() time.Duration { return w.lease*3/4 - 100*time.Millisecond }
+func (w *worlds) enough() time.Duration { return w.lease*7/8 - 100*time.Millisecond }
 
 // begunAfter is the silence in or after which a run began, where there is one: what the worker was given before it,
 // it may begin only now.
