@@ -361,6 +361,10 @@ var deadCases = []figureCase{
 		h.ran("k4", id, first, 30, 30.1, Suicide)
 		h.trouble(Crash, "k4", 30.1, 30.2)
 	}, figures{wrong: 1}},
+	{"a killer that was given back before", func(h *told) {
+		h.ran("a", h.deadly(), first, 0.5, 0.6, Released)
+		h.trouble(Left, "a", 0.4, 0.7)
+	}, figures{}},
 	{"a killer whose second delivery never began", func(h *told) {
 		h.deadly()
 		h.Runs = slices.Delete(h.Runs, 1, 2)

@@ -119,8 +119,10 @@ func (c *checker) checkAttempts(l *life, letter Letter, fate Fate, slots map[slo
 }
 
 // checkPoison is about the runs that a job died by. More than are permitted are wrong; fewer can be, where a worker
-// died between taking the job and beginning it. Where all of them began, the last was to run alone.
+// died between taking the job and beginning it. What was given back at a shutdown, or snoozed, is another entry since,
+// with a count of its own. Where all of them began, the last was to run alone.
 func (c *checker) checkPoison(l *life, runs []Run) {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(r Run) bool { return r.Outcome == Released || r.Outcome == Snoozed })
 	if len(runs) > Deliveries || len(runs) == 0 {
 		c.find(&c.report.Wrong, l.since(), l.seen(), "poison after %d runs: %s", len(runs), l)
 		return
