@@ -477,6 +477,11 @@ func NewRunner(c *Client, cfg Config) *Runner {
 	for _, loop := range []string{"fetch", "renew", "sweep", "promote", "tick", "start"} {
 		r.loops[loop] = loops.New(loop, cfg.Logger.With("worker", consumer))
 	}
+	renew := r.loops["renew"]
+	renew.Hurry(cfg.Lease / 6) // once Redis is back others wait for a lease, and no longer
+	for _, other := range []string{"fetch", "sweep", "promote", "tick"} {
+		r.loops[other].Follow(renew)
+	}
 	return r
 }
 
@@ -840,6 +845,7 @@ func (l *loop) suffer(ctx context.Context, err error) {
 		return
 	}
 	loops.Sleep(ctx, l.pace.Met(err))
+	l.pace.Await(ctx)
 }
 
 // leftovers are what a shutdown could not bring to an end.

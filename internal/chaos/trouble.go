@@ -32,7 +32,7 @@ const (
 type span struct{ from, to time.Time }
 
 // silence is when a worker may have been without contact: a trouble, and of connections the time that a loop then waits
-// before it tries again, which is no longer than the trouble was and a second at most (with dialing: one and a half).
+// before it tries again, which is no longer than the trouble was and a sixth of a lease at most (with dialing, a second more).
 // Spans less than a quarter of a lease apart are one, since renewals come each eighth.
 func silence(troubles []Trouble, worker string, lease time.Duration) (spans []span) {
 	for _, t := range troubles {

@@ -17,15 +17,27 @@ const Standstill = time.Minute
 // A Loop is one goroutine's view of its own going round. Only Stands may be called by
 // others.
 type Loop struct {
-	name   string
-	log    *slog.Logger
-	times  int       // it went wrong in a row
-	spoken time.Time // when it last said so
-	due    atomic.Int64
+	name    string
+	log     *slog.Logger
+	ceiling time.Duration // of the wait after trouble
+	leader  *Loop         // nil: none
+	times   int           // it went wrong in a row
+	spoken  time.Time     // when it last said so
+	trouble atomic.Bool
+	due     atomic.Int64
 }
 
-// New returns a loop that has not begun.
-func New(name string, log *slog.Logger) *Loop { return &Loop{name: name, log: log} }
+// New returns a loop that has not begun, and waits for two seconds at most before it tries again.
+func New(name string, log *slog.Logger) *Loop {
+	return &Loop{name: name, log: log, ceiling: 2 * time.Second}
+}
+
+// Hurry has it wait for no longer than d.
+func (l *Loop) Hurry(d time.Duration) { l.ceiling = min(l.ceiling, d) }
+
+// Follow has it, once something went wrong, leave it to another loop to find out when that
+// is over.
+func (l *Loop) Follow(leader *Loop) { l.leader = leader }
 
 // Every calls step again and again until ctx ends, each time after the wait it asked for,
 // or after a while where it failed.
@@ -41,8 +53,17 @@ func (l *Loop) Every(ctx context.Context, step func(context.Context) (time.Durat
 		}
 		l.rest(wait)
 		Sleep(ctx, wait)
+		l.Await(ctx)
 	}
 	l.Rest()
+}
+
+// Await waits while both this loop and the one that it follows are in trouble.
+func (l *Loop) Await(ctx context.Context) {
+	for l.leader != nil && l.times > 0 && l.leader.trouble.Load() && ctx.Err() == nil {
+		l.Beat()
+		Sleep(ctx, 100*time.Millisecond)
+	}
 }
 
 // Sleep waits for d or until ctx ends.
@@ -56,14 +77,15 @@ func Sleep(ctx context.Context, d time.Duration) {
 }
 
 // Met tells of an error, at once and then once a minute, and for how long to wait: longer
-// and longer with jitter, up to a second.
+// and longer with jitter, up to a ceiling.
 func (l *Loop) Met(err error) time.Duration {
 	if l.times == 0 || time.Since(l.spoken) > time.Minute {
 		l.log.Warn("jobs: trouble with Redis, trying again", "loop", l.name, "err", err)
 		l.spoken = time.Now()
 	}
-	ceiling := min(time.Second, 50*time.Millisecond<<min(l.times, 5))
+	ceiling := min(l.ceiling, 200*time.Millisecond<<min(l.times, 4))
 	l.times++
+	l.trouble.Store(true)
 	return ceiling/2 + rand.N(ceiling/2)
 }
 
@@ -72,6 +94,7 @@ func (l *Loop) Over() {
 	if l.times > 0 {
 		l.log.Info("jobs: working again", "loop", l.name, "failures", l.times)
 		l.times = 0
+		l.trouble.Store(false)
 	}
 }
 
