@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs/internal/fields"
+	"github.com/stagedoor/jobs/internal/handoff"
 	"github.com/stagedoor/jobs/internal/loops"
 	"github.com/stagedoor/jobs/internal/record"
 	"github.com/stagedoor/jobs/internal/steps"
@@ -48,7 +49,7 @@ type Kind[A any] struct {
 // It panics on an empty or unprintable name, on a policy that cannot be meant, and on an A
 // with an unsupported or reserved field.
 func NewKind[A any](name string, p Policy) Kind[A] {
-	if err := checkName(name); err != nil {
+	if err := record.CheckKind(name); err != nil {
 		panic("jobs: NewKind: " + err.Error())
 	}
 	if err := p.check(); err != nil {
@@ -63,16 +64,6 @@ func NewKind[A any](name string, p Policy) Kind[A] {
 		k.codec = codec
 	}
 	return k
-}
-
-func checkName(name string) error {
-	if name == "" {
-		return errors.New("a kind without a name")
-	}
-	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\uFFFD' }) {
-		return fmt.Errorf("the kind name %q has a space, a control character or no valid UTF-8", name)
-	}
-	return nil
 }
 
 // Name returns the kind's name.
@@ -167,7 +158,7 @@ func (j Job) wire() (Fields, error) {
 	if j.err != nil {
 		return nil, j.err
 	}
-	if err := checkName(j.Kind); err != nil {
+	if err := record.CheckKind(j.Kind); err != nil {
 		return nil, err
 	}
 	if j.when == atTime && j.at.IsZero() {
@@ -302,9 +293,8 @@ func (e *EnqueueError) Unwrap() []error {
 // is delayed and still waits; else it may run twice, under the same ID.
 func (c *Client) Enqueue(ctx context.Context, jobs ...Job) error {
 	items := make([]store.Item, len(jobs))
-	parent, _ := ctx.Value(contextKey{}).(func() Job)
 	for i, j := range jobs {
-		c.note(ctx, parent, &j)
+		j.note(ctx, c.annotate)
 		item, err := j.item()
 		if err != nil {
 			return &EnqueueError{Err: fmt.Errorf("job %d, kind %q: %w", i, j.Kind, err)}
@@ -319,17 +309,21 @@ func (c *Client) Enqueue(ctx context.Context, jobs ...Job) error {
 }
 
 // note fills what a job says of its origin.
-func (c *Client) note(ctx context.Context, parent func() Job, j *Job) {
+func (j *Job) note(ctx context.Context, annotate func(context.Context, *Job)) {
 	if j.ID == "" {
 		j.ID = mint()
 	}
-	if c.annotate != nil {
+	if annotate != nil {
 		own := make(Fields, len(j.Fields)) // the caller's is not to be changed
 		maps.Copy(own, j.Fields)
 		j.Fields = own
-		c.annotate(ctx, j)
+		annotate(ctx, j)
 	}
-	if parent == nil || j.RequestID != "" && j.Trace != "" {
+	if j.RequestID != "" && j.Trace != "" {
+		return
+	}
+	parent, ok := ctx.Value(contextKey{}).(func() Job)
+	if !ok {
 		return
 	}
 	p := parent()
@@ -946,6 +940,12 @@ func (l *loop) handOver() int {
 }
 
 func init() {
+	handoff.Item = func(ctx context.Context, job any, annotate any) (store.Item, error) {
+		j := job.(Job)
+		j.note(ctx, annotate.(func(context.Context, *Job)))
+		return j.item()
+	}
+	handoff.Store = func(client any) *store.Store { return client.(*Client).store }
 	steps.Of = func(r any) any { return &driver{loop: newLoop(r.(*Runner), context.Background())} }
 }
 

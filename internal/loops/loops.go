@@ -18,6 +18,7 @@ const Standstill = time.Minute
 // others.
 type Loop struct {
 	name    string
+	with    string // what there may be trouble with
 	log     *slog.Logger
 	ceiling time.Duration // of the wait after trouble
 	leader  *Loop         // nil: none
@@ -27,9 +28,13 @@ type Loop struct {
 	due     atomic.Int64
 }
 
-// New returns a loop that has not begun, and waits for two seconds at most before it tries again.
-func New(name string, log *slog.Logger) *Loop {
-	return &Loop{name: name, log: log, ceiling: 2 * time.Second}
+// New returns a loop that has not begun, and that Redis may be in the way of. After trouble
+// it waits for two seconds at most.
+func New(name string, log *slog.Logger) *Loop { return With("Redis", name, log) }
+
+// With returns a loop that something else may be in the way of.
+func With(what, name string, log *slog.Logger) *Loop {
+	return &Loop{name: name, with: what, log: log, ceiling: 2 * time.Second}
 }
 
 // Hurry has it wait for no longer than d.
@@ -80,7 +85,7 @@ func Sleep(ctx context.Context, d time.Duration) {
 // and longer with jitter, up to a ceiling.
 func (l *Loop) Met(err error) time.Duration {
 	if l.times == 0 || time.Since(l.spoken) > time.Minute {
-		l.log.Warn("jobs: trouble with Redis, trying again", "loop", l.name, "err", err)
+		l.log.Warn("jobs: trouble with "+l.with+", trying again", "loop", l.name, "err", err)
 		l.spoken = time.Now()
 	}
 	ceiling := min(l.ceiling, 200*time.Millisecond<<min(l.times, 4))

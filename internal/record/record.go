@@ -55,6 +55,17 @@ func tooMany(n int) error {
 	return fmt.Errorf("it has %d fields, and %d are permitted", n, store.MaxFields)
 }
 
+// CheckKind refuses what cannot be the name of a kind.
+func CheckKind(name string) error {
+	if name == "" {
+		return errors.New("a kind without a name")
+	}
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\uFFFD' }) {
+		return fmt.Errorf("the kind name %q has a space, a control character or no valid UTF-8", name[:min(len(name), 64)])
+	}
+	return nil
+}
+
 // Check refuses what could not be enqueued: reserved arguments, too many fields.
 func Check(m, arguments map[string]string) error {
 	for name := range arguments {

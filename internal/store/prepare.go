@@ -38,16 +38,22 @@ func (s *Store) MakeGroup(ctx context.Context) error {
 // Prepare makes the group, and finds out before anything is fetched whether this
 // server and this user can do what a worker needs. A *FinalError names what is missing.
 func (s *Store) Prepare(ctx context.Context) error {
-	if s.divides() && !tagged(s.keys.Stream) {
-		return final("a cluster needs a hash tag in the prefix, as in %q, so that all keys of a queue are in one slot", "{stagedoor}:")
-	}
 	if err := s.types(ctx); err != nil {
 		return err
 	}
 	if err := s.MakeGroup(ctx); err != nil {
 		return judge("XGROUP", err)
 	}
-	return s.tryAll(ctx)
+	return s.tryAll(ctx, s.ofWorkers())
+}
+
+// PrepareRelay finds out whether this server and this user can do what an outbox's relay
+// needs, as Prepare does for a worker. It makes nothing.
+func (s *Store) PrepareRelay(ctx context.Context) error {
+	if err := s.types(ctx); err != nil {
+		return err
+	}
+	return s.tryAll(ctx, s.ofRelays())
 }
 
 // divides says that the client itself divides keys among servers.
@@ -64,8 +70,11 @@ func tagged(key string) bool {
 	return ok && strings.Index(rest, "}") > 0
 }
 
-// types refuses keys that hold something else.
+// types refuses keys that hold something else, or that a cluster would scatter.
 func (s *Store) types(ctx context.Context) error {
+	if s.divides() && !tagged(s.keys.Stream) {
+		return final("a cluster needs a hash tag in the prefix, as in %q, so that all keys of a queue are in one slot", "{stagedoor}:")
+	}
 	want := map[string]string{
 		s.keys.Stream: "stream", s.keys.Delayed: "zset", s.keys.Dead: "stream", s.keys.Suspect: "string",
 		s.keys.probe: "none", s.keys.Bookmark(":probe"): "none", // asked for the right alone
@@ -85,12 +94,13 @@ func (s *Store) types(ctx context.Context) error {
 	return nil
 }
 
-// tryAll tries each command once, in a form that changes nothing: a read makes a consumer,
-// which is nobody's and goes again, so that a worker that never comes to work leaves none.
-func (s *Store) tryAll(ctx context.Context) error {
+// ofWorkers are the commands of a worker, each in a form that changes nothing: a read makes
+// a consumer, which is nobody's and goes again, so that a worker that never comes to work
+// leaves none.
+func (s *Store) ofWorkers() [][]any {
 	const nobody = "\x00nobody"
 	k := s.keys
-	tries := [][]any{
+	return [][]any{
 		{"time"},
 		{"xreadgroup", "group", Group, nobody, "count", 1, "streams", k.Stream, "0"},
 		{"xack", k.Stream, Group, "0-0"},
@@ -112,6 +122,22 @@ func (s *Store) tryAll(ctx context.Context) error {
 		{"del", k.probe},
 		{"eval", "return 1", 4, k.Stream, k.Delayed, k.Dead, k.Suspect},
 	}
+}
+
+// ofRelays are the commands of a relay, in such forms.
+func (s *Store) ofRelays() [][]any {
+	k := s.keys
+	return [][]any{
+		{"time"},
+		{"xadd", k.probe, "nomkstream", "*", "kind", "probe"},
+		{"zadd", k.Delayed, "xx", 0, "\x00nothing"},
+		{"xlen", k.Dead},
+		{"eval", "return 1", 1, k.Dead},
+	}
+}
+
+// tryAll tries each command once.
+func (s *Store) tryAll(ctx context.Context, tries [][]any) error {
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, len(tries))
 	for i, args := range tries {

@@ -1,0 +1,253 @@
+package outbox_test
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/servers"
+	"github.com/stagedoor/jobs/outbox"
+)
+
+// ours is a fixture whose servers are its own, each behind a proxy.
+type ours struct {
+	*fixture
+	postgres *servers.Postgres
+	redis    *servers.Redis
+	database *servers.Proxy
+	queue    *servers.Proxy
+}
+
+func newOurs(t *testing.T) *ours {
+	t.Helper()
+	_ = servers.NewPostgres(t) // which skips the test where there is none
+	pg, err := servers.StartPostgres()
+	must(t, err)
+	t.Cleanup(func() { must(t, pg.Close()) })
+	o := &ours{postgres: pg, redis: servers.NewRedis(t, servers.RedisOptions{Args: []string{"--appendonly", "yes"}})}
+	o.database, o.queue = servers.NewProxy(t, pg.Addr()), servers.NewProxy(t, o.redis.Addr())
+	url := strings.Replace(pg.URL("postgres"), pg.Addr(), o.database.Addr(), 1)
+	o.fixture = newFixtureOn(t, url, o.queue.Addr(), "")
+	t.Cleanup(o.pool.Close)
+	return o
+}
+
+// direct is the same without the proxies, to look at what a relay behind them does.
+func (o *ours) direct() *fixture {
+	o.Helper()
+	return newFixtureOn(o.T, o.postgres.URL("postgres"), o.redis.Addr(), "")
+}
+
+// Within five seconds of its servers' return a relay goes on by itself, and has said little.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	o := newOurs(t)
+	f := o.direct()
+	var log journal
+	o.relay(outbox.RelayConfig{Logger: log.logger(t)})
+	f.commit(act.Job(nil))
+	f.await(1)
+	const away = 1500 * time.Millisecond // so long that it is not merely overlooked
+	for name, c := range map[string]struct{ down, up func() error }{
+		"PostgreSQL restarts": {o.postgres.Stop, o.postgres.Start},
+		"PostgreSQL crashes":  {o.postgres.Kill, o.postgres.Start},
+		"Redis restarts":      {o.redis.Stop, o.redis.Start},
+		"Redis is suspended":  {o.redis.Pause, o.redis.Resume},
+		"PostgreSQL is cut off": {
+			func() error { o.database.Refuse(true); o.database.Cut(); return nil },
+			func() error { o.database.Refuse(false); return nil },
+		},
+		"the way to PostgreSQL stands still": {
+			func() error { o.database.Stall(true); return nil },
+			func() error { o.database.Stall(false); return nil },
+		},
+		"Redis is read-only": {
+			func() error { return f.rdb.ReplicaOf(t.Context(), "127.0.0.1", "1").Err() },
+			func() error { return f.rdb.ReplicaOf(t.Context(), "NO", "ONE").Err() },
+		},
+		"Redis is full": {
+			func() error { return f.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err() },
+			func() error { return f.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err() },
+		},
+	} {
+		job := act.Job(nil)
+		queue := strings.HasPrefix(name, "Redis")
+		if !queue {
+			f.commit(job)
+		}
+		must(t, c.down())
+		if queue {
+			f.commit(job)
+		}
+		time.Sleep(away)
+		if queue {
+			if n := one[int](f, `SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'
+				AND now() - xact_start > interval '1 second'`); n > 0 && name != "Redis is suspended" {
+				t.Errorf("%s: %d transactions are open", name, n)
+			}
+		}
+		must(t, c.up())
+		back := time.Now()
+		f.within(5*time.Second, name+": the row is carried", func() bool {
+			ids, err := published(f)
+			return err == nil && slices.Contains(ids, job.ID)
+		})
+		t.Logf("%s: carried %s after its return", name, time.Since(back).Round(time.Millisecond))
+	}
+	f.eventually("nothing waits", func() bool { return f.lag().Rows == 0 })
+	if n := strings.Count(log.String(), "\n"); n > 40 {
+		t.Errorf("%d lines in the log", n)
+	}
+}
+
+// published is what the fixture's is, while Redis may be loading.
+func published(f *fixture) (all []string, err error) {
+	entries, err := f.rdb.XRange(f.Context(), f.prefix+"jobs", "-", "+").Result()
+	for _, e := range entries {
+		id, _ := e.Values["outbox_id"].(string)
+		all = append(all, id)
+	}
+	return all, err
+}
+
+// A relay that is paused in its transaction has the right to publish, and its rows, until PostgreSQL takes both away.
+func TestAPausedRelayIsNotInTheWayForLong(t *testing.T) {
+	t.Parallel()
+	o := newOurs(t)
+	f := o.direct()
+	held := make(chan struct{})
+	o.queue.Hook(func(cmd []string) servers.Action {
+		if strings.EqualFold(cmd[0], "xadd") && !slices.Contains(cmd, "NOMKSTREAM") && !slices.Contains(cmd, "nomkstream") {
+			close(held)
+			o.queue.Hook(nil)
+			o.queue.Stall(true)
+		}
+		return servers.Pass
+	})
+	paused := f.spawn(o.queue.Addr())
+	job := f.commit(act.Job(nil))[0]
+	<-held
+	must(t, paused.Process.Signal(syscall.SIGSTOP))
+	start := time.Now()
+	f.relay(outbox.RelayConfig{})
+	f.within(10*time.Second, "another carries the row", func() bool { return slices.Contains(f.published(), job.ID) })
+	t.Logf("after %s", time.Since(start).Round(time.Millisecond))
+	must(t, paused.Process.Signal(syscall.SIGCONT))
+	o.queue.Stall(false)
+	later := f.commit(many(10)...)
+	f.eventually("both go on", func() bool { return f.lag().Rows == 0 })
+	for _, j := range later {
+		if n := count(f.published(), j.ID); n != 1 {
+			t.Errorf("a later row was carried %d times", n)
+		}
+	}
+}
+
+func count(all []string, id string) (n int) {
+	for _, got := range all {
+		if got == id {
+			n++
+		}
+	}
+	return n
+}
+
+// A standby takes over from a relay that was killed, again and again; what was carried twice is explained by a kill.
+func TestKilledRelays(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const kills = 8
+	made := make(chan []string)
+	go func() {
+		var all []string
+		for range 100 * kills {
+			batch := many(5)
+			err := pgx.BeginFunc(t.Context(), f.pool, func(tx pgx.Tx) error { return f.box.Enqueue(t.Context(), tx, batch...) })
+			if err != nil {
+				t.Error(err)
+			}
+			all = append(all, ids(batch)...)
+		}
+		made <- all
+	}()
+	first, second := f.spawn(f.rdb.Options().Addr), f.spawn(f.rdb.Options().Addr)
+	for range kills {
+		n := f.rdb.XLen(t.Context(), f.prefix+"jobs").Val()
+		f.eventually("it goes on", func() bool {
+			return f.rdb.XLen(t.Context(), f.prefix+"jobs").Val() > n || f.lag().Rows == 0
+		})
+		kill(t, first)
+		first, second = second, f.spawn(f.rdb.Options().Addr)
+	}
+	all := <-made
+	got := f.await(len(all))
+	twice := 0
+	for id, n := range counts(got) {
+		twice += n - 1
+		if !slices.Contains(all, id) {
+			t.Errorf("%s was never committed", id)
+		}
+	}
+	if lost := len(all) + twice - len(got); lost != 0 || twice > kills*1000 {
+		t.Errorf("%d of %d rows lost, %d carried twice after %d kills", lost, len(all), twice, kills)
+	}
+	t.Logf("%d rows, %d kills, lost 0, carried twice %d", len(all), kills, twice)
+	kill(t, second)
+}
+
+func counts(all []string) map[string]int {
+	m := map[string]int{}
+	for _, id := range all {
+		m[id]++
+	}
+	return m
+}
+
+// go-redis sends a command again whose reply was lost, unless it is told not to: the relay's are not, and a row that may
+// be in is carried once more, no more.
+func TestLostRepliesOfRedis(t *testing.T) {
+	t.Parallel()
+	o := newOurs(t)
+	for _, n := range []int{1, 3} {
+		for _, command := range []string{"xadd", "exec", "zadd"} {
+			if (n == 1) == (command == "exec") {
+				continue
+			}
+			batch := many(n)
+			if command == "zadd" {
+				for i := range batch {
+					batch[i] = batch[i].In(time.Hour)
+				}
+			}
+			f := newFixtureOn(t, o.postgres.URL("postgres"), o.redis.Addr(), servers.Prefix(t))
+			f.commit(batch...)
+			g := *f
+			g.rdb = redis.NewClient(&redis.Options{Addr: o.queue.Addr()}) // with its default retries
+			g.client = jobs.NewClient(g.rdb, jobs.Options{Prefix: f.prefix})
+			swallowed := o.queue.Swallow(func(cmd []string) bool {
+				if command == "exec" {
+					return strings.EqualFold(cmd[0], "exec")
+				}
+				return strings.EqualFold(cmd[0], command) && slices.ContainsFunc(cmd, func(w string) bool { return strings.Contains(w, batch[0].ID) })
+			})
+			stop := g.relay(outbox.RelayConfig{})
+			<-swallowed
+			f.eventually("the rows are carried", func() bool { return f.lag().Rows == 0 })
+			stop()
+			_ = g.rdb.Close()
+			want := 2 * n
+			if command == "zadd" { // the same member
+				want = n
+			}
+			in := f.rdb.XLen(t.Context(), f.prefix+"jobs").Val() + f.rdb.ZCard(t.Context(), f.prefix+"delayed").Val()
+			if int(in) != want {
+				t.Errorf("%s of %d: %d entries, want %d", command, n, in, want)
+			}
+		}
+	}
+}

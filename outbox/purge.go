@@ -1,0 +1,64 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// purgeBatch bounds how many rows a statement locks and deletes.
+const purgeBatch = 1000
+
+// Purge deletes the rows that were published longer ago than olderThan (0: 7 days) and returns how many that were. It
+// goes in batches of 1,000, each a transaction of its own (db is no transaction, then), passes over what others have
+// locked, and may run anywhere at any time: as the handler of a nightly kind, say. What was not published stays.
+func (o Outbox) Purge(ctx context.Context, db DB, olderThan time.Duration) (int64, error) {
+	n, err := purge(ctx, db, or(olderThan, 7*24*time.Hour), `
+		DELETE FROM `+o.format("outbox")+` WHERE seq = ANY (ARRAY(
+			SELECT seq FROM `+o.format("outbox")+` WHERE published_at < now() - %s
+			ORDER BY published_at LIMIT %d FOR UPDATE SKIP LOCKED))`)
+	if err != nil {
+		return n, fmt.Errorf("outbox: purge: %w", err)
+	}
+	return n, nil
+}
+
+// purge runs a statement, without its age and its limit, until it finds less than a batch. (An array is made once; what
+// stands behind IN may be asked for again and again, and then there are more than the limit.)
+func purge(ctx context.Context, db DB, olderThan time.Duration, statement string) (n int64, err error) {
+	age := fmt.Sprintf("%d * interval '1 microsecond'", olderThan.Microseconds())
+	statement = fmt.Sprintf(statement, age, purgeBatch)
+	for {
+		tag, err := db.Exec(ctx, statement)
+		n += tag.RowsAffected()
+		if err != nil || tag.RowsAffected() < purgeBatch {
+			return n, err
+		}
+	}
+}
+
+// Lag is what an outbox has that no relay has carried yet.
+type Lag struct {
+	Rows   int64         // that wait
+	Oldest time.Duration // for how long the oldest of them has, counted from when its transaction began
+}
+
+// Lag counts what waits. It is zero, but for moments, where a relay runs; its age is what to alert on.
+func (o Outbox) Lag(ctx context.Context, db DB) (Lag, error) {
+	var rows, micros int64
+	err := db.QueryRow(ctx, `
+		SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(created_at)) * 1000000, 0)::bigint
+		FROM `+o.table("outbox")+` WHERE published_at IS NULL`).Scan(&rows, &micros)
+	if err != nil {
+		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
+	}
+	return Lag{Rows: rows, Oldest: time.Duration(max(0, micros)) * time.Microsecond}, nil
+}
+
+func or[T comparable](value, zero T) T {
+	var none T
+	if value == none {
+		return zero
+	}
+	return value
+}

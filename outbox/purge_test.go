@@ -1,0 +1,73 @@
+package outbox_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stagedoor/jobs/outbox"
+)
+
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(`INSERT INTO jobs.outbox (kind, created_at, published_at)
+		SELECT 'old', now() - interval '9 days', now() - interval '8 days' FROM generate_series(1, 2500)
+		UNION ALL SELECT 'young', now() - interval '9 days', now() - interval '6 days 23 hours'
+		UNION ALL SELECT 'unpublished', now() - interval '9 days', NULL`)
+	f.exec(`CREATE TABLE batches (n bigint);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN INSERT INTO batches SELECT count(*) FROM gone; RETURN NULL; END $$;
+		CREATE TRIGGER note AFTER DELETE ON jobs.outbox REFERENCING OLD TABLE AS gone
+			FOR EACH STATEMENT EXECUTE FUNCTION note()`)
+	if n, err := f.box.Purge(t.Context(), f.pool, 0); n != 2500 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
+	}
+	if left := one[string](f, `SELECT string_agg(kind, ',' ORDER BY kind) FROM jobs.outbox`); left != "unpublished,young" {
+		t.Errorf("left: %s", left)
+	}
+	if got := one[[]int](f, `SELECT array_agg(n ORDER BY n DESC) FROM batches`); !slices.Equal(got, []int{1000, 1000, 500}) {
+		t.Errorf("batches of %v", got)
+	}
+	if n, err := f.box.Purge(t.Context(), f.pool, time.Hour); n != 1 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
+	}
+}
+
+// A purge neither waits for locks nor holds any while it waits for something else, and is nobody's obstacle.
+func TestPurgePassesOverWhatIsLocked(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(`INSERT INTO jobs.outbox (kind, published_at) SELECT 'old', now() - interval '8 days' FROM generate_series(1, 1500)`)
+	locker := f.begin()
+	_, err := locker.Exec(t.Context(), `SELECT FROM jobs.outbox WHERE seq = 1 FOR UPDATE`)
+	must(t, err)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	if n, err := f.box.Purge(ctx, f.pool, 0); n != 1499 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
+	}
+	must(t, locker.Rollback(t.Context()))
+	if n, err := f.box.Purge(ctx, f.pool, 0); n != 1 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
+	}
+}
+
+func TestLag(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if lag := f.lag(); lag != (outbox.Lag{}) {
+		t.Errorf("empty: %+v", lag)
+	}
+	f.exec(`INSERT INTO jobs.outbox (kind, created_at, published_at) VALUES
+		('a', now() - interval '90 seconds', NULL), ('b', now(), NULL), ('c', now() - interval '1 day', now())`)
+	if lag := f.lag(); lag.Rows != 2 || lag.Oldest < 90*time.Second || lag.Oldest > 100*time.Second {
+		t.Errorf("%+v, want 2 rows, the oldest 90 s old", lag)
+	}
+	_, err := outbox.Outbox{Schema: "elsewhere"}.Lag(t.Context(), f.pool)
+	if err == nil || !strings.HasPrefix(err.Error(), "outbox: lag: ") {
+		t.Errorf("without a table: %v", err)
+	}
+}

@@ -1,0 +1,164 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/fields"
+	"github.com/stagedoor/jobs/internal/handoff"
+	"github.com/stagedoor/jobs/internal/record"
+	"github.com/stagedoor/jobs/internal/store"
+)
+
+// columns are the rows of an Enqueue, as one statement takes them.
+type columns struct {
+	id, kind, fields, requestID, trace, tick []string
+	how                                      []int32
+	micros                                   []int64
+}
+
+// What how says of micros.
+const (
+	atOnce int32 = iota
+	afterWait
+	atTime
+)
+
+// add appends a job, or says why it cannot be.
+func (c *columns) add(ctx context.Context, j jobs.Job, annotate func(context.Context, *jobs.Job)) error {
+	item, err := handoff.Item(ctx, j, annotate)
+	if err != nil {
+		return err
+	}
+	m := item.Fields
+	id := m["job_id"]
+	if u, err := uuid.Parse(id); err != nil || u.String() != id {
+		return fmt.Errorf("the ID %q is no UUID, as Kind.Job makes one", record.Bounded(id, 64))
+	}
+	how, micros, err := timing(item)
+	if err != nil {
+		return err
+	}
+	own := record.Arguments(m)
+	c.id, c.kind, c.tick = append(c.id, id), append(c.kind, m["kind"]), append(c.tick, m["scheduled_at"])
+	c.requestID = append(c.requestID, column(m, own, "request_id"))
+	c.trace = append(c.trace, column(m, own, "trace"))
+	c.fields = append(c.fields, fields.Member(own))
+	c.how, c.micros = append(c.how, how), append(c.micros, micros)
+	return nil
+}
+
+// timing is when an item is due, in microseconds rounded up: a job is never early.
+func timing(item store.Item) (how int32, micros int64, err error) {
+	switch year := item.At.UTC().Year(); {
+	case item.In > 0:
+		return afterWait, (item.In - 1).Microseconds() + 1, nil
+	case item.At.IsZero():
+		return atOnce, 0, nil
+	case year < 1 || year > 9999:
+		return 0, 0, fmt.Errorf("a time in the year %d was given to At", year)
+	}
+	return atTime, item.At.Add(time.Microsecond - 1).UnixMicro(), nil
+}
+
+// column is what the column of a field holds. What PostgreSQL does not take for text travels among the arguments.
+func column(m, own map[string]string, name string) string {
+	value := m[name]
+	if isText(value) {
+		return value
+	}
+	own[name] = value
+	return ""
+}
+
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+
+// A row is a job as it lies in the table.
+type row struct {
+	seq                                int64
+	id, kind, fields, requestID, trace string
+	tick, due                          *int64 // since the epoch: seconds, microseconds
+}
+
+// item is the job as the store takes it, or why the row is none: other programs write rows too.
+func (r *row) item() (store.Item, error) {
+	if err := record.CheckKind(r.kind); err != nil {
+		return store.Item{}, err
+	}
+	m, err := arguments(r.fields)
+	if err != nil {
+		return store.Item{}, err
+	}
+	requestID, trace := or(r.requestID, m["request_id"]), or(r.trace, m["trace"])
+	delete(m, "request_id")
+	delete(m, "trace")
+	if err := record.Check(m, m); err != nil {
+		return store.Item{}, err
+	}
+	set(m, "request_id", requestID)
+	set(m, "trace", trace)
+	m["kind"], m["outbox_id"], m["attempts"] = r.kind, r.id, "0"
+	item := store.Item{Fields: m}
+	if r.tick != nil {
+		m["scheduled_at"] = time.Unix(*r.tick, 0).UTC().Format(time.RFC3339)
+	}
+	if r.due != nil {
+		item.At = time.UnixMicro(*r.due)
+	}
+	return item, record.Check(m, nil)
+}
+
+func set(m map[string]string, name, value string) {
+	if value != "" {
+		m[name] = value
+	}
+}
+
+// letter is a row that is no job, as a dead letter. The row stays as it is until it is purged.
+func (r *row) letter(why error) map[string]string {
+	const mostRaw, mostError = 1 << 20, 8 << 10
+	m := map[string]string{
+		"outbox_id": r.id, "attempts": "0", "raw": record.Bounded(r.fields, mostRaw),
+		"error":     record.Bounded(fmt.Sprintf("undecodable: row %d of the outbox: %s", r.seq, why), mostError),
+		"traceback": "",
+	}
+	set(m, "kind", r.kind)
+	set(m, "request_id", r.requestID)
+	set(m, "trace", r.trace)
+	return m
+}
+
+// arguments reads the column fields: what lies in delayed, too, or any other object. Of that, what is no string is taken
+// as the JSON that it is, and null is left out: json_build_object('order_id', 4471) gives a number.
+func arguments(text string) (map[string]string, error) {
+	m, err := fields.ParseMember(text)
+	if _, ok := errors.AsType[*fields.FieldError](err); !ok {
+		return m, err
+	}
+	var loose map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &loose) != nil || loose["fields_base64"] != nil {
+		return nil, err
+	}
+	m = make(map[string]string, len(loose))
+	for name, value := range loose {
+		switch value[0] {
+		case 'n':
+		case '"':
+			var s string
+			if err := json.Unmarshal(value, &s); err != nil {
+				return nil, err
+			}
+			m[name] = s
+		default:
+			m[name] = string(value)
+		}
+	}
+	return m, nil
+}

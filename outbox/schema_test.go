@@ -1,0 +1,94 @@
+package outbox_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stagedoor/jobs/outbox"
+)
+
+func TestMigrateMayRunAgainAndAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	box := outbox.Outbox{Schema: "shop"}
+	done := make(chan error)
+	for range 8 {
+		go func() { done <- box.Migrate(t.Context(), f.pool) }()
+	}
+	for range 8 {
+		must(t, <-done)
+	}
+	f.exec(`INSERT INTO shop.outbox (kind) VALUES ('act')`)
+	for range 2 { // and by hand
+		f.exec(box.SQL())
+	}
+	if n := one[int](f, `SELECT count(*) FROM shop.outbox`); n != 1 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
+// Where all is there, Migrate waits for nobody: a deploy during a long transaction is no outage.
+func TestMigrateLocksNothingWhereAllIsThere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx := f.begin()
+	_, err := tx.Exec(t.Context(), `LOCK TABLE jobs.outbox IN ACCESS EXCLUSIVE MODE`)
+	must(t, err)
+	conn, err := pgx.Connect(t.Context(), f.url)
+	must(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), `SET statement_timeout = '10s'`)
+	must(t, err)
+	must(t, f.box.Migrate(t.Context(), conn))
+}
+
+// Who may make tables in his schema need not be allowed to make schemas.
+func TestMigrateInASchemaThatIsThere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(`DROP ROLE IF EXISTS maker; CREATE ROLE maker LOGIN; CREATE SCHEMA his AUTHORIZATION maker`)
+	t.Cleanup(func() { _, _ = f.pool.Exec(context.Background(), `DROP OWNED BY maker; DROP ROLE maker`) })
+	must(t, outbox.Outbox{Schema: "his"}.Migrate(t.Context(), newPool(t, strings.Replace(f.url, "postgres@", "maker@", 1))))
+}
+
+func TestHostileSchemaNames(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, name := range []string{
+		"public", "select", "Jobs", "a b", `a"b`, `"; DROP SCHEMA jobs CASCADE; --`, "a'b", "$wake$", "$$", "{schema}", `\`, "ä",
+		"%s%d", strings.Repeat("x", 63), "a.b", "/*",
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := *f
+			g.T, g.box = t, outbox.Outbox{Schema: name}
+			for range 2 {
+				must(t, g.box.Migrate(t.Context(), f.pool))
+			}
+			must(t, f.rdb.Del(t.Context(), f.prefix+"jobs").Err())
+			stop := g.relay(outbox.RelayConfig{Schema: name})
+			g.commit(many(2)...)
+			g.await(2)
+			tx := g.begin()
+			if first, err := g.box.Once(t.Context(), tx, act.Job(nil)); !first || err != nil {
+				t.Errorf("once: %t, %v", first, err)
+			}
+			must(t, tx.Rollback(t.Context()))
+			if n, err := g.box.Purge(t.Context(), f.pool, 1); n != 2 || err != nil {
+				t.Errorf("purge: %d, %v", n, err)
+			}
+			_, err := g.box.PurgeOnce(t.Context(), f.pool, 0)
+			must(t, err)
+			stop()
+		})
+	}
+	for _, name := range []string{strings.Repeat("x", 64), "a\x00b", "\xff"} {
+		if err := (outbox.Outbox{Schema: name}).Migrate(t.Context(), f.pool); err == nil {
+			t.Errorf("the name %q was taken", name)
+		}
+	}
+	if one[bool](f, `SELECT to_regclass('jobs.outbox') IS NULL`) {
+		t.Error("the schema jobs is gone")
+	}
+}
