@@ -220,3 +220,5 @@ func (j *journal) String() string {
 func (j *journal) logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(io.MultiWriter(j, t.Output()), nil))
 }
+
+var discard = slog.New(slog.DiscardHandler)
