@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,11 +20,9 @@ type purchase struct {
 
 var errHoldGone = errors.New("the hold on a seat has expired")
 
-// checkout turns a hold into an order. Order, payment and outbox rows are one transaction; the jobs are enqueued once
-// it is committed. A crash between the two leaves rows with published_at NULL, which nobody here enqueues later: that
-// takes an outbox relay.
-func (b *boxOffice) checkout(ctx context.Context, queue *jobs.Client, p purchase) (orderID int64, err error) {
-	var decided []jobs.Job
+// checkout turns a hold into an order. The order, its payment and the jobs that follow from it are one transaction: a
+// crash after it loses no job, and where it is rolled back there was none.
+func (b *boxOffice) checkout(ctx context.Context, p purchase) (orderID int64, err error) {
 	err = pgx.BeginFunc(ctx, b.db, func(tx pgx.Tx) error {
 		orderID, err = knownOrder(ctx, tx, p.Key)
 		if err != nil || orderID != 0 {
@@ -35,14 +32,14 @@ func (b *boxOffice) checkout(ctx context.Context, queue *jobs.Client, p purchase
 		if err != nil {
 			return err
 		}
-		decided, err = addToOutbox(ctx, tx, orderID)
-		return err
+		decided, err := decide(ctx, tx, orderID)
+		if err != nil {
+			return err
+		}
+		return b.outbox.Enqueue(ctx, tx, decided...)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("checkout: %w", err)
-	}
-	if err := b.publish(ctx, queue, decided); err != nil {
-		return orderID, fmt.Errorf("checkout: order %d: %w", orderID, err)
 	}
 	return orderID, nil
 }
@@ -84,47 +81,18 @@ func placeOrder(ctx context.Context, tx pgx.Tx, p purchase) (orderID int64, err 
 	return orderID, tx.SendBatch(ctx, &rest).Close()
 }
 
-// addToOutbox writes down the jobs that follow an order. A job's ID is the number of its row, so it is the same job
-// whoever enqueues it, and how often.
-func addToOutbox(ctx context.Context, tx pgx.Tx, orderID int64) ([]jobs.Job, error) {
+// decide returns the jobs that follow from an order.
+func decide(ctx context.Context, tx pgx.Tx, orderID int64) ([]jobs.Job, error) {
 	var startsAt time.Time
 	err := tx.QueryRow(ctx, `
 		SELECT starts_at FROM events WHERE id = (SELECT event_id FROM orders WHERE id = $1)`, orderID).Scan(&startsAt)
 	if err != nil {
 		return nil, err
 	}
-	args, remindAt := orderArgs{OrderID: orderID}, startsAt.Add(-remindBefore)
-	decided := []jobs.Job{
+	args := orderArgs{OrderID: orderID}
+	return []jobs.Job{
 		renderTickets.Job(args),
 		sendTickets.Job(args),
-		sendReminder.Job(args).At(remindAt),
-	}
-	for i, runAt := range []*time.Time{nil, nil, &remindAt} {
-		job := &decided[i]
-		var row int64
-		err := tx.QueryRow(ctx, `
-			INSERT INTO outbox (kind, fields, run_at) VALUES ($1, $2, $3) RETURNING id`,
-			job.Kind, job.Fields, runAt).Scan(&row)
-		if err != nil {
-			return nil, err
-		}
-		job.ID = strconv.FormatInt(row, 10)
-	}
-	return decided, nil
-}
-
-// publish enqueues jobs of the outbox and marks their rows.
-func (b *boxOffice) publish(ctx context.Context, queue *jobs.Client, decided []jobs.Job) error {
-	if len(decided) == 0 {
-		return nil
-	}
-	if err := queue.Enqueue(ctx, decided...); err != nil {
-		return err
-	}
-	var rows []string
-	for _, job := range decided {
-		rows = append(rows, job.ID)
-	}
-	_, err := b.db.Exec(ctx, `UPDATE outbox SET published_at = now() WHERE id = ANY($1::bigint[])`, rows)
-	return err
+		sendReminder.Job(args).At(startsAt.Add(-remindBefore)),
+	}, nil
 }

@@ -38,17 +38,15 @@ func tellStory(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	d := &demo{shop: s, out: out}
-	runner := jobs.NewRunner(s.client, jobs.Config{
+	config := jobs.Config{
 		Logger:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Middleware: []jobs.Middleware{d.ran.count},
-	})
-	register(runner, s.office)
-
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	working, drain := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
-		err := runner.Run(working)
+		err := s.run(working, config)
 		ended <- err
 		stop(fmt.Errorf("the worker ended: %w", err))
 	}()
@@ -81,7 +79,7 @@ func (d *demo) checkout(ctx context.Context) (err error) {
 	if d.orderID, err = d.sell(ctx, "14-C", "15C"); err != nil {
 		return err
 	}
-	d.say("checkout", "order %d for the seats 14-C and 15C; its render, mail and reminder are enqueued", d.orderID)
+	d.say("checkout", "order %d for the seats 14-C and 15C; its render, mail and reminder are in the same transaction", d.orderID)
 	return nil
 }
 

@@ -58,11 +58,9 @@ func work(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		log.Info("a new shop: its first order is enqueued", "order_id", orderID)
+		log.Info("a new shop: its first order is in", "order_id", orderID)
 	}
-	runner := jobs.NewRunner(s.client, jobs.Config{Logger: log})
-	register(runner, s.office)
-	return runner.Run(ctx)
+	return s.run(ctx, jobs.Config{Logger: log})
 }
 
 // register names every handler and every schedule of the shop. All times are UTC.

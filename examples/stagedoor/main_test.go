@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/servers"
+	"github.com/stagedoor/jobs/outbox"
 )
-
-func TestMain(m *testing.M) { os.Exit(servers.Main(m)) }
 
 // fixture is a box office with an empty shop of its own and two fakes, all real but the fakes' business.
 type fixture struct {
@@ -35,6 +33,9 @@ func newFixture(t *testing.T) *fixture {
 	}
 	t.Cleanup(db.Close)
 	if err := createSchema(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if err := (outbox.Outbox{}).Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := seed(t.Context(), db); err != nil {
@@ -91,7 +92,7 @@ func (f *fixture) contents(t *testing.T) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)
 	for _, table := range []string{
-		"events", "orders", "seats", "holds", "idempotency_keys", "outbox", "payments", "tickets",
+		"events", "orders", "seats", "holds", "idempotency_keys", "jobs.outbox", "payments", "tickets",
 	} {
 		rows, err := f.db.Query(t.Context(), fmt.Sprintf(`SELECT xmin || ' ' || x::text FROM %s x ORDER BY 1`, table))
 		if err != nil {

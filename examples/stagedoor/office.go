@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stagedoor/jobs/outbox"
 )
 
 //go:embed schema.sql
@@ -18,6 +19,7 @@ type boxOffice struct {
 	db      *pgxpool.Pool
 	payrail payrailClient
 	mail    mailClient
+	outbox  outbox.Outbox
 	log     *slog.Logger
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/stagedoor/jobs"
 )
@@ -12,25 +13,15 @@ var (
 	purgeOutbox          = jobs.NewKind[jobs.None]("purge_outbox", jobs.Policy{})
 )
 
-// purgeBatch bounds how many rows one statement of purgeOutbox locks and deletes.
-const purgeBatch = 1000
-
 // purgeIdempotencyKeys forgets the keys that no browser will send again.
 func (b *boxOffice) purgeIdempotencyKeys(ctx context.Context, _ jobs.None) error {
 	_, err := b.db.Exec(ctx, `DELETE FROM idempotency_keys WHERE created_at < now() - interval '24 hours'`)
 	return err
 }
 
-// purgeOutbox deletes the rows published more than 7 days ago, each batch in a transaction of its own. Rows that
-// were never published stay, however old.
+// purgeOutbox deletes the rows published more than 7 days ago, in batches of 1,000. Rows that were never published stay,
+// however old.
 func (b *boxOffice) purgeOutbox(ctx context.Context, _ jobs.None) error {
-	for {
-		tag, err := b.db.Exec(ctx, `
-			DELETE FROM outbox WHERE id IN (
-				SELECT id FROM outbox WHERE published_at < now() - interval '7 days'
-				ORDER BY published_at LIMIT $1)`, purgeBatch)
-		if err != nil || tag.RowsAffected() < purgeBatch {
-			return err
-		}
-	}
+	_, err := b.outbox.Purge(ctx, b.db, 7*24*time.Hour)
+	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/servers"
+	"github.com/stagedoor/jobs/outbox"
 )
 
 // shop is everything that runs: the box office, its queue, and the fakes of the two outside services.
@@ -22,6 +23,7 @@ type shop struct {
 	office  *boxOffice
 	rdb     *redis.Client
 	client  *jobs.Client
+	relay   *outbox.Relay
 	mailer  *mailer
 	payrail *payrail
 	closers []func()
@@ -56,12 +58,33 @@ func (s *shop) start(ctx context.Context, sandbox string) error {
 		db:      db,
 		payrail: payrailClient{url: s.payrail.url, http: web},
 		mail:    mailClient{url: s.mailer.url, http: web},
+		outbox:  outbox.Outbox{Schema: sandbox, Annotate: annotate},
 		log:     slog.New(slog.DiscardHandler),
 	}
+	s.relay = outbox.NewRelay(db, s.client, outbox.RelayConfig{Schema: sandbox})
 	if err := s.empty(ctx, sandbox); err != nil {
 		return err
 	}
-	return createSchema(ctx, db)
+	if err := createSchema(ctx, db); err != nil {
+		return err
+	}
+	return s.office.outbox.Migrate(ctx, db)
+}
+
+// run works until ctx ends: a worker, and the relay that carries what checkouts have decided on.
+func (s *shop) run(ctx context.Context, c jobs.Config) error {
+	runner := jobs.NewRunner(s.client, c)
+	register(runner, s.office)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	carried := make(chan error, 1)
+	go func() {
+		defer stop()
+		carried <- s.relay.Run(ctx)
+	}()
+	err := runner.Run(ctx)
+	stop()
+	return errors.Join(err, <-carried)
 }
 
 // close ends what open began, last first.
@@ -190,7 +213,7 @@ func (s *shop) sell(ctx context.Context, labels ...string) (orderID int64, err e
 		Status:     "captured",
 		CapturedAt: time.Now(),
 	})
-	return s.office.checkout(ctx, s.client, purchase{
+	return s.office.checkout(ctx, purchase{
 		Key:       "checkout-" + paymentID,
 		Email:     buyer,
 		SeatIDs:   seats,
