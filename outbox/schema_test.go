@@ -92,3 +92,30 @@ func TestHostileSchemaNames(t *testing.T) {
 		t.Error("the schema jobs is gone")
 	}
 }
+
+// Each needs no more rights than the README says.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	as := func(role, rights string) *fixture {
+		f.exec(`DROP ROLE IF EXISTS ` + role + `; CREATE ROLE ` + role + ` LOGIN; GRANT USAGE ON SCHEMA jobs TO ` + role + `; ` + rights)
+		t.Cleanup(func() { _, _ = f.pool.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role) })
+		g := *f
+		g.pool = newPool(t, strings.Replace(f.url, "postgres@", role+"@", 1))
+		return &g
+	}
+	producer := as("producer", `GRANT INSERT ON jobs.outbox, jobs.once TO producer`)
+	producer.commit(many(2)...)
+	if !producer.once(act.Job(nil)) {
+		t.Error("not the first")
+	}
+	as("relay", `GRANT SELECT, UPDATE ON jobs.outbox TO relay`).relay(outbox.RelayConfig{})
+	f.await(2)
+	purger := as("purger", `GRANT SELECT, UPDATE, DELETE ON jobs.outbox, jobs.once TO purger`)
+	if n, err := purger.box.Purge(t.Context(), purger.pool, 1); n != 2 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
+	}
+	if n, err := purger.box.PurgeOnce(t.Context(), purger.pool, 1); n != 1 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
+	}
+}
