@@ -92,6 +92,10 @@ var metrics = []struct{ name, title string }{
 	{"due.late", "jobs due at once: last one late by, ms"},
 	{"failonce.seconds", "jobs that fail once, s"},
 	{"dead.rate", "dead-lettered jobs/s"},
+	{"transact1.rate", "in a transaction each and worked, jobs/s"},
+	{"transact100.rate", "100 in a transaction and worked, jobs/s"},
+	{"commit.p50", "COMMIT to handler, idle, p50, ms"},
+	{"commit.p99", "COMMIT to handler, idle, p99, ms"},
 	{"kill.seconds", "SIGKILL: last of 8 runs again after, s"},
 }
 

@@ -19,7 +19,7 @@ var riverEntry = entry{
 	name: "river",
 	about: "v0.51.2 on PostgreSQL with fsync off; tuned as its own benchmark is: FetchCooldown 2ms, FetchPollInterval 20ms; " +
 		"bulk by InsertManyFast (COPY); pool of 20 connections; a failed job's delay is 0",
-	measures: "drain8 drain64 enqueue bulk pickup memory delayed due failonce dead",
+	measures: "drain8 drain64 enqueue bulk pickup memory delayed due failonce dead transact1 transact100 commit",
 	bulk:     true,
 	share:    8,
 	postgres: true,
@@ -50,13 +50,7 @@ type riverPeer struct {
 }
 
 func openRiver(ctx context.Context, s setup) (peer, error) {
-	config, err := pgxpool.ParseConfig(s.postgres)
-	if err != nil {
-		return nil, err
-	}
-	config.MaxConns = 20
-	config.ConnConfig.DialFunc = s.trips.dial
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := newPool(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -82,17 +76,24 @@ func prepareRiver(ctx context.Context, url string) error {
 }
 
 func (r *riverPeer) enqueue(ctx context.Context, due time.Time, orders ...order) error {
-	options := &river.InsertOpts{MaxAttempts: r.attempts, ScheduledAt: due}
 	if len(orders) == 1 {
-		_, err := r.client.Insert(ctx, orders[0], options)
+		_, err := r.client.Insert(ctx, orders[0], r.options(due))
 		return err
 	}
+	_, err := r.client.InsertManyFast(ctx, r.params(due, orders))
+	return err
+}
+
+func (r *riverPeer) options(due time.Time) *river.InsertOpts {
+	return &river.InsertOpts{MaxAttempts: r.attempts, ScheduledAt: due}
+}
+
+func (r *riverPeer) params(due time.Time, orders []order) []river.InsertManyParams {
 	params := make([]river.InsertManyParams, len(orders))
 	for i, of := range orders {
-		params[i] = river.InsertManyParams{Args: of, InsertOpts: options}
+		params[i] = river.InsertManyParams{Args: of, InsertOpts: r.options(due)}
 	}
-	_, err := r.client.InsertManyFast(ctx, params)
-	return err
+	return params
 }
 
 func (r *riverPeer) work(ctx context.Context, slots int, handle handler) error {

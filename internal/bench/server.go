@@ -150,7 +150,7 @@ type postgresServer struct {
 }
 
 func (s *postgresServer) reset(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, "TRUNCATE river_job, river_leader, river_queue")
+	_, err := s.conn.Exec(ctx, "TRUNCATE river_job, river_leader, river_queue, jobs.outbox")
 	return err
 }
 
