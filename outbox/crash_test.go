@@ -291,7 +291,7 @@ func (e entries) see(cmds ...redis.Cmder) {
 
 func postgresName(sql string) string {
 	for _, c := range [...][2]string{
-		{"WHERE false", "try"}, {"pg_try_advisory", "begin"}, {"SELECT seq", "read"}, {"UPDATE", "mark"},
+		{"WHERE false", "try"}, {"pg_try_advisory", "begin"}, {"SELECT ctid", "read"}, {"UPDATE", "mark"},
 		{"ROLLBACK", "rollback"}, {"LISTEN", "listen"}, {"NOTIFY", "notify"}, {"pg_backend_pid", "pid"},
 	} {
 		if strings.Contains(sql, c[0]) {

@@ -51,9 +51,9 @@ func legible(name string) string {
 // that were. A job that runs again after that, replayed from the dead letters, say, has its effect again.
 func (o Outbox) PurgeOnce(ctx context.Context, db DB, olderThan time.Duration) (int64, error) {
 	n, err := purge(ctx, db, or(olderThan, 30*24*time.Hour), `
-		DELETE FROM `+o.format("once")+` WHERE (kind, job_id) IN (SELECT kind, job_id FROM unnest(
-			ARRAY(SELECT once FROM `+o.format("once")+` once WHERE done_at < now() - %s
-				ORDER BY done_at LIMIT %d FOR UPDATE SKIP LOCKED)) AS old)`)
+		DELETE FROM `+o.format("once")+` WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM `+o.format("once")+` WHERE done_at < now() - %s
+			ORDER BY done_at LIMIT %d FOR UPDATE SKIP LOCKED))`)
 	if err != nil {
 		return n, fmt.Errorf("outbox: purge once: %w", err)
 	}

@@ -72,20 +72,27 @@ func (o Outbox) Enqueue(ctx context.Context, tx pgx.Tx, js ...jobs.Job) error {
 	if len(js) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `
-		INSERT INTO `+o.table("outbox")+` (outbox_id, kind, fields, request_id, trace, scheduled_at, due)
-		SELECT id::uuid, kind, fields::json, nullif(request_id, ''), nullif(trace, ''),
-			nullif(tick, '')::timestamptz,
-			CASE how WHEN 1 THEN now() + micros * interval '1 microsecond'
-				WHEN 2 THEN 'epoch'::timestamptz + micros * interval '1 microsecond' END
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[],
-				$6::text[], $7::int[], $8::bigint[]) WITH ORDINALITY
-			AS j (id, kind, fields, request_id, trace, tick, how, micros, n)
-		ORDER BY n
-		ON CONFLICT DO NOTHING`,
-		pgx.QueryExecModeExec, c.id, c.kind, c.fields, c.requestID, c.trace, c.tick, c.how, c.micros)
+	_, err := tx.Exec(ctx, o.insert(len(js)), c.arguments()...)
 	if err != nil {
 		return fmt.Errorf("outbox: enqueue: %w", err)
 	}
 	return nil
+}
+
+// insert is the statement that writes n rows. One is the most frequent, and PostgreSQL plans it sooner without arrays.
+func (o Outbox) insert(n int) string {
+	from := `(SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::text, $7::int, $8::bigint)`
+	order := ""
+	if n > 1 {
+		from = `unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::bigint[])
+			WITH ORDINALITY`
+		order = "ORDER BY ordinality"
+	}
+	return `
+		INSERT INTO ` + o.table("outbox") + ` (outbox_id, kind, fields, request_id, trace, scheduled_at, due)
+		SELECT id::uuid, kind, fields::json, nullif(request_id, ''), nullif(trace, ''), nullif(tick, '')::timestamptz,
+			CASE how WHEN 1 THEN now() + micros * interval '1 microsecond'
+				WHEN 2 THEN 'epoch'::timestamptz + micros * interval '1 microsecond' END
+		FROM ` + from + ` AS j (id, kind, fields, request_id, trace, tick, how, micros) ` + order + `
+		ON CONFLICT DO NOTHING`
 }

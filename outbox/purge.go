@@ -14,8 +14,8 @@ const purgeBatch = 1000
 // locked, and may run anywhere at any time: as the handler of a nightly kind, say. What was not published stays.
 func (o Outbox) Purge(ctx context.Context, db DB, olderThan time.Duration) (int64, error) {
 	n, err := purge(ctx, db, or(olderThan, 7*24*time.Hour), `
-		DELETE FROM `+o.format("outbox")+` WHERE seq = ANY (ARRAY(
-			SELECT seq FROM `+o.format("outbox")+` WHERE published_at < now() - %s
+		DELETE FROM `+o.format("outbox")+` WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM `+o.format("outbox")+` WHERE published_at < now() - %s
 			ORDER BY published_at LIMIT %d FOR UPDATE SKIP LOCKED))`)
 	if err != nil {
 		return n, fmt.Errorf("outbox: purge: %w", err)

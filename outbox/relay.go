@@ -95,16 +95,19 @@ type statements struct{ begin, read, mark, try string }
 func newStatements(o Outbox) statements {
 	table, key := o.format("outbox"), fnv.New32a()
 	_, _ = key.Write([]byte(o.name()))
-	// A relay that is paused in its transaction is in the way of the others until PostgreSQL ends it.
+	// A relay that is paused in its transaction is in the way of the others until PostgreSQL ends it. And whatever
+	// PostgreSQL thinks of how many rows wait, it is to read the first of them in the index, and not all to sort them.
 	begin := `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-		SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL statement_timeout = 10000; `
-	read := `SELECT seq, outbox_id::text, kind, fields::text, coalesce(request_id, ''), coalesce(trace, ''),
+		SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL statement_timeout = 10000;
+		SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; `
+	// Where a row lies is an address as long as it is locked.
+	read := `SELECT ctid::text, seq, outbox_id::text, kind, fields::text, coalesce(request_id, ''), coalesce(trace, ''),
 			extract(epoch FROM scheduled_at)::bigint, (extract(epoch FROM due) * 1000000)::bigint
 		FROM ` + table + ` WHERE published_at IS NULL AND seq > %d ORDER BY seq LIMIT %d FOR UPDATE SKIP LOCKED`
 	return statements{
 		begin: begin + fmt.Sprintf(`SELECT WHERE pg_try_advisory_xact_lock(1886547833, %d)`, int32(key.Sum32())),
 		read:  read,
-		mark:  `UPDATE ` + table + ` SET published_at = clock_timestamp() WHERE seq = ANY ('{%s}'); COMMIT`,
+		mark:  `UPDATE ` + table + ` SET published_at = clock_timestamp() WHERE ctid = ANY ('{%s}'); COMMIT`,
 		try:   begin + fmt.Sprintf(read, 0, 0) + `; UPDATE ` + o.table("outbox") + ` SET published_at = NULL WHERE false; ROLLBACK`,
 	}
 }
@@ -229,7 +232,7 @@ func (r *Relay) carry(ctx context.Context) (mine bool, err error) {
 	if err := r.publish(writing, rows); err != nil {
 		return true, err
 	}
-	_, err = conn.Exec(writing, fmt.Sprintf(r.sql.mark, numbers(rows)))
+	_, err = conn.Exec(writing, fmt.Sprintf(r.sql.mark, addresses(rows)))
 	return true, err
 }
 
@@ -257,7 +260,7 @@ func (r *Relay) read(ctx context.Context, conn *pgxpool.Conn) ([]row, error) {
 	bytes := 0
 	for bytes < maxBytes && found.Next() {
 		var w row
-		if err := found.Scan(&w.seq, &w.id, &w.kind, &w.fields, &w.requestID, &w.trace, &w.tick, &w.due); err != nil {
+		if err := found.Scan(&w.ctid, &w.seq, &w.id, &w.kind, &w.fields, &w.requestID, &w.trace, &w.tick, &w.due); err != nil {
 			return nil, err
 		}
 		rows, bytes, highest = append(rows, w), bytes+len(w.fields), w.seq
@@ -305,14 +308,14 @@ func (r *Relay) bury(ctx context.Context, letters []map[string]string) error {
 	return nil
 }
 
-// numbers are those of rows, as an array of PostgreSQL has them.
-func numbers(rows []row) string {
+// addresses are where rows lie, as an array of PostgreSQL has them.
+func addresses(rows []row) string {
 	var b strings.Builder
 	for i, w := range rows {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(strconv.FormatInt(w.seq, 10))
+		b.WriteString(strconv.Quote(w.ctid))
 	}
 	return b.String()
 }

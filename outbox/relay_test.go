@@ -355,3 +355,25 @@ func TestConfigsThatCannotBeMeant(t *testing.T) {
 		}()
 	}
 }
+
+// However wrong PostgreSQL's idea of how many rows wait, a batch reads no more of them than it carries.
+func TestABacklogIsReadOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 40 { // of which PostgreSQL has no statistics
+		f.commit(many(1000)...)
+	}
+	g := *f
+	g.pool = newPool(t, f.url)
+	stop := g.relay(outbox.RelayConfig{})
+	f.await(40_000)
+	stop()
+	g.pool.Close() // its sessions hand their counts in
+	read := func() int {
+		return one[int](f, `SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'outbox_unpublished'`)
+	}
+	f.eventually("the counts are in", func() bool { return read() >= 40_000 })
+	if n := read(); n > 80_000 {
+		t.Errorf("%d entries of the index were read", n)
+	}
+}

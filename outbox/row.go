@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/fields"
 	"github.com/stagedoor/jobs/internal/handoff"
@@ -55,6 +56,14 @@ func (c *columns) add(ctx context.Context, j jobs.Job, annotate func(context.Con
 	return nil
 }
 
+// arguments are what the statement of that many rows takes; nothing of them is prepared.
+func (c *columns) arguments() []any {
+	if len(c.id) == 1 {
+		return []any{pgx.QueryExecModeExec, c.id[0], c.kind[0], c.fields[0], c.requestID[0], c.trace[0], c.tick[0], c.how[0], c.micros[0]}
+	}
+	return []any{pgx.QueryExecModeExec, c.id, c.kind, c.fields, c.requestID, c.trace, c.tick, c.how, c.micros}
+}
+
 // timing is when an item is due, in microseconds rounded up: a job is never early.
 func timing(item store.Item) (how int32, micros int64, err error) {
 	switch year := item.At.UTC().Year(); {
@@ -82,6 +91,7 @@ func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, 
 
 // A row is a job as it lies in the table.
 type row struct {
+	ctid                               string
 	seq                                int64
 	id, kind, fields, requestID, trace string
 	tick, due                          *int64 // since the epoch: seconds, microseconds

@@ -7,7 +7,7 @@ CREATE SCHEMA IF NOT EXISTS {schema};
 
 -- A row is a job that a transaction has decided on. The relay reads them in the order of seq.
 CREATE TABLE IF NOT EXISTS {schema}.outbox (
-    seq          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    seq          bigint GENERATED ALWAYS AS IDENTITY,
     outbox_id    uuid NOT NULL DEFAULT gen_random_uuid(), -- the job's ID
     kind         text NOT NULL,
     fields       json NOT NULL DEFAULT '{}',              -- the job's arguments, see the README
@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS {schema}.outbox (
     due          timestamptz,                             -- NULL: at once
     created_at   timestamptz NOT NULL DEFAULT now(),
     published_at timestamptz,                             -- NULL: not yet
-    CONSTRAINT outbox_job UNIQUE (outbox_id, kind),
+    CONSTRAINT outbox_job PRIMARY KEY (outbox_id, kind),
     CONSTRAINT outbox_fields CHECK (json_typeof(fields) = 'object' AND octet_length(fields::text) <= 67108864),
     CONSTRAINT outbox_times CHECK (due < '10000-01-01' AND due > '-infinity'
         AND scheduled_at < '10000-01-01' AND scheduled_at > '-infinity')
