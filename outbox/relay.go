@@ -171,8 +171,15 @@ func final(err error) bool {
 	return ok
 }
 
+// breath is the least time between two batches, the first of which was not full: under load rows go together, and not
+// one by one.
+const breath = 5 * time.Millisecond
+
 // rest waits until something wakes the relay.
 func (r *Relay) rest(ctx context.Context, wait time.Duration) {
+	if wait > 0 {
+		loops.Sleep(ctx, min(wait, breath))
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

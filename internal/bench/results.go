@@ -125,11 +125,11 @@ func (rs results) figuresTable(peers []string) string {
 
 // ratiosTable has ours divided by the peer's: the median of the rounds' ratios, and the least and the most.
 func (rs results) ratiosTable(peers []string, rounds int) string {
-	others := slices.DeleteFunc(slices.Clone(peers), func(p string) bool { return p == "ours" })
+	others := slices.DeleteFunc(slices.Clone(peers), func(p string) bool { return p == oursEntry.name || p == outboxEntry.name })
 	return rs.table(others, func(peer, metric string) string {
 		ratios := make([]float64, rounds)
 		for i := range ratios {
-			ratios[i] = rs.at("ours", metric, i) / rs.at(peer, metric, i)
+			ratios[i] = rs.at(ourName(metric), metric, i) / rs.at(peer, metric, i)
 		}
 		return spread(ratios, func(f float64) string { return fmt.Sprintf("%.3g×", f) })
 	})

@@ -45,7 +45,17 @@ var targets = []target{
 	{"due at once, last one late: at most 1.0 × (1 s + 2 floor)", "due.late", floorAnd(1000, 2), false, 1},
 	{"fail once: at most 1.0 × (1 s + 3 floor)", "failonce.seconds", floorAnd(1, 3), false, 1},
 	{"dead-lettered jobs/s: at least 6 × asynq", "dead.rate", toPeer("asynq"), true, 6},
+	{"100 jobs a transaction, committed and worked: at least 3 × River", "transact100.rate", toPeer("river"), true, 3},
+	{"COMMIT to handler, p50: at most 10 ms", "commit.p50", plain, false, 10},
 	{"SIGKILL, last of 8 again: at most 15 s", "kill.seconds", plain, false, 15},
+}
+
+// ourName is who of us takes part in a metric.
+func ourName(metric string) string {
+	if name, _, _ := strings.Cut(metric, "."); outboxEntry.can(name) {
+		return outboxEntry.name
+	}
+	return oursEntry.name
 }
 
 // verdict is a target held against the results.
@@ -64,7 +74,7 @@ func (rs results) verdicts(rounds int) []verdict {
 		ratios := make([]float64, rounds)
 		for i := range ratios {
 			get := func(peer string) float64 { return rs.at(peer, t.metric, i) }
-			ratios[i] = get("ours") / t.to(get)
+			ratios[i] = get(ourName(t.metric)) / t.to(get)
 		}
 		v := verdict{Target: t.text, Bound: t.bound, AtLeast: t.atLeast}
 		if v.Median, v.Least, v.Most = middle(ratios); math.IsNaN(v.Median) {

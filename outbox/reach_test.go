@@ -1,0 +1,39 @@
+package outbox
+
+import (
+	"testing"
+	"time"
+)
+
+func TestReach(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	var r reach
+	for _, step := range []struct {
+		name    string
+		now     int
+		from    int64 // want
+		highest int64 // that the read brings
+		full    bool
+	}{
+		{"the first is whole", 0, 0, 1000, true},
+		{"a full one goes on where it ended", 1, 1000, 2000, true},
+		{"and on", 2, 2000, 2100, false},
+		{"the rest begins where the whole one before the last ended: nowhere yet", 3, 0, 0, false},
+		{"where the first whole one ended", 1002, 1000, 2300, false},
+		{"a whole one is due", 1003, 0, 2301, false},
+		{"where the second ended", 1500, 2100, 0, false},
+		{"a whole one brings a late row", 2003, 0, 1500, false},
+		{"what was seen stays", 2004, 2301, 0, false},
+		{"a whole one is due in a run of full ones too", 3005, 0, 2400, true},
+		{"full", 3006, 2400, 3400, true},
+	} {
+		now := at(step.now)
+		from := r.from(now)
+		if from != step.from {
+			t.Errorf("%s: from %d, want %d", step.name, from, step.from)
+		}
+		r.read(from, step.highest, step.full, now.Add(time.Second))
+	}
+}
