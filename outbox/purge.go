@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // purgeBatch bounds how many rows a statement locks and deletes.
@@ -48,7 +50,7 @@ func (o Outbox) Lag(ctx context.Context, db DB) (Lag, error) {
 	var rows, micros int64
 	err := db.QueryRow(ctx, `
 		SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(created_at)) * 1000000, 0)::bigint
-		FROM `+o.table("outbox")+` WHERE published_at IS NULL`).Scan(&rows, &micros)
+		FROM `+o.table("outbox")+` WHERE published_at IS NULL`, pgx.QueryExecModeSimpleProtocol).Scan(&rows, &micros)
 	if err != nil {
 		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
 	}

@@ -81,10 +81,11 @@ func NewRelay(pool *pgxpool.Pool, client *jobs.Client, cfg RelayConfig) *Relay {
 		panic("outbox: NewRelay without a pool or a client")
 	}
 	const servers = "PostgreSQL or Redis"
+	pace, ear := loops.With(servers, "relay", cfg.Logger), loops.With(servers, "listen", cfg.Logger)
+	pace.Hurry(time.Second) // it has two servers to wait for, one after the other
 	return &Relay{
 		cfg: cfg, schema: Outbox{Schema: cfg.Schema}.name(), pool: pool, store: handoff.Store(client), sql: newStatements(Outbox{Schema: cfg.Schema}),
-		pace: loops.With(servers, "relay", cfg.Logger), ear: loops.With(servers, "listen", cfg.Logger),
-		wake: make(chan struct{}, 1), most: maxRows,
+		pace: pace, ear: ear, wake: make(chan struct{}, 1), most: maxRows,
 	}
 }
 
