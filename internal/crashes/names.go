@@ -14,13 +14,14 @@ func Names(folder string) (func(words []string) string, error) {
 	if err != nil || len(files) == 0 {
 		return nil, fmt.Errorf("crashes: no scripts in %s: %w", folder, err)
 	}
-	scripts := map[string]string{}
+	scripts := map[string]string{} // by their first line, which travels in front
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("crashes: %w", err)
 		}
-		scripts[filepath.Base(file)] = string(text)
+		first, _, _ := strings.Cut(string(text), "\n")
+		scripts[first] = filepath.Base(file)
 	}
 	return func(words []string) string {
 		name := strings.ToLower(words[0])
@@ -28,10 +29,9 @@ func Names(folder string) (func(words []string) string, error) {
 		case greeting(name):
 			return ""
 		case name == "eval":
-			for file, text := range scripts {
-				if strings.HasSuffix(words[1], text) {
-					return file
-				}
+			first, _, _ := strings.Cut(words[1], "\n")
+			if file := scripts[first]; file != "" {
+				return file
 			}
 		case Blocks(words):
 			return name + " block"

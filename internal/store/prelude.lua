@@ -1,4 +1,5 @@
--- Stands in front of every script.
+-- What scripts share. A script gets the functions that it calls; each begins and ends a line,
+-- and stands behind those that it calls itself.
 
 -- Whether key holds a want, or nothing yet. Asked before anything is taken
 -- away: a script that fails half way keeps its earlier writes.

@@ -10,7 +10,6 @@ package store
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"math"
@@ -129,26 +128,6 @@ func moment(cmd *redis.Cmd) (time.Time, error) {
 
 var now = script("now")
 
-//go:embed *.lua
-var files embed.FS
-
-// script returns the text of an arrow's script.
-func script(name string) string {
-	text, err := files.ReadFile(name + ".lua")
-	if err != nil {
-		panic(err)
-	}
-	return prelude + string(text)
-}
-
-var prelude = func() string {
-	text, err := files.ReadFile("prelude.lua")
-	if err != nil {
-		panic(err)
-	}
-	return string(text)
-}()
-
 // once, onceString and onceStreams are commands that the client does not resend.
 type (
 	once        struct{ *redis.Cmd }
@@ -161,23 +140,6 @@ func (once) NoRetry() bool        { return true }
 func (onceString) NoRetry() bool  { return true }
 func (onceInt) NoRetry() bool     { return true }
 func (onceStreams) NoRetry() bool { return true }
-
-// eval makes the command that runs a script.
-func eval(ctx context.Context, text string, keys []string, args ...any) once {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, "eval", text, len(keys))
-	for _, key := range keys {
-		all = append(all, key)
-	}
-	return once{redis.NewCmd(ctx, append(all, args...)...)}
-}
-
-// run runs a script by itself.
-func (s *Store) run(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	cmd := eval(ctx, text, keys, args...)
-	_ = s.rdb.Process(ctx, cmd)
-	return cmd.Cmd
-}
 
 // flat appends names and values as a command takes them.
 func flat(args []any, pairs []string) []any {
