@@ -268,8 +268,8 @@ type run struct {
 	over     atomic.Bool // a conclusion is drawn, and later ones do not count
 	lost     atomic.Bool // the lease: nothing is written any more
 	conclusion
-	letter Fields // where the job is dead
-	reply  *store.Reply
+	letter Fields      // where the job is dead
+	reply  store.Reply // none where the lease is lost
 }
 
 func (r *Runner) newRun(base context.Context, e store.Entry, delivery int) *run {
@@ -519,27 +519,25 @@ func unknownKind(kind string) conclusion {
 
 // write puts the run's outcome into a trip.
 func (run *run) write(t *store.Trip, cfg Config) {
+	run.reply = store.Reply{}
 	if run.lost.Load() {
-		run.reply = nil
 		return
 	}
-	var reply store.Reply
 	switch id := run.entry.ID; run.outcome {
 	case toDone:
-		reply = t.Done(id)
+		run.reply = t.Done(id)
 	case toDead:
 		if run.letter == nil {
 			run.letter = record.Letter(run.entry, run.tried(), run.text, run.traceback)
 		}
-		reply = t.Bury(id, run.letter, cfg.KeepDead)
+		run.reply = t.Bury(id, run.letter, cfg.KeepDead)
 	case toRelease:
-		reply = t.Release(id, record.Rewritten(run.entry))
+		run.reply = t.Release(id, record.Rewritten(run.entry))
 	case toOthers:
-		reply = t.HandOver(id, run.delivery, cfg.overdue())
+		run.reply = t.HandOver(id, run.delivery, cfg.overdue())
 	default:
-		reply = t.Retry(id, run.later(), run.wait)
+		run.reply = t.Retry(id, run.later(), run.wait)
 	}
-	run.reply = &reply
 }
 
 // tried is how often the job was tried, this run included where it came that far.
@@ -566,7 +564,7 @@ func (run *run) later() Fields {
 
 // written learns what became of an outcome. An error says that it is to be written again.
 func (l *loop) written(run *run) error {
-	if run.reply == nil {
+	if run.reply == (store.Reply{}) {
 		return nil // the lease is lost
 	}
 	if run.outcome == toDead {

@@ -94,7 +94,8 @@ func (s *Store) Promote(ctx context.Context, members []Member, early bool) (int,
 // Reply.Buried does, "" where the member is gone.
 func (s *Store) BuryMember(ctx context.Context, m Member, keep int, letter map[string]string) (string, int64, error) {
 	args := flat([]any{m.Raw, keep}, fields.Flatten(letter))
-	return buried(s.run(ctx, rubbish, []string{s.keys.Delayed, s.keys.Dead}, args...).Result())
+	cmd := s.run(ctx, rubbish, []string{s.keys.Delayed, s.keys.Dead}, args...)
+	return Reply{&cmd, 0}.Buried()
 }
 
 // BuryRows adds dead letters for rows of an outbox that are no jobs, in one round trip. It
@@ -111,7 +112,7 @@ func (s *Store) BuryRows(ctx context.Context, keep int, letters []map[string]str
 		return 0, err
 	}
 	for _, cmd := range cmds {
-		_, n, err := buried(cmd.Result())
+		_, n, err := Reply{&cmd.Cmd, 0}.Buried()
 		if err != nil {
 			return dropped, err
 		}

@@ -94,12 +94,14 @@ func flag(b bool) string {
 // BuryAs moves an entry that nobody runs to the dead letters: only as p says it was,
 // and idle for least or longer. It returns what Reply.Buried does.
 func (s *Store) BuryAs(ctx context.Context, p Pending, least time.Duration, keep int, letter map[string]string) (string, int64, error) {
-	return buried(s.run(ctx, bury, []string{s.keys.Stream, s.keys.Dead}, s.buryArgs(p, least, keep, letter)...).Result())
+	cmd := s.run(ctx, bury, []string{s.keys.Stream, s.keys.Dead}, append([]any{Group, keep}, buryArgs(p, least, letter)...)...)
+	return Reply{&cmd, 0}.Buried()
 }
 
-func (s *Store) buryArgs(p Pending, least time.Duration, keep int, letter map[string]string) []any {
-	args := []any{Group, p.Owner, p.ID, least.Milliseconds(), p.Deliveries, keep}
-	return flat(args, fields.Flatten(letter))
+func buryArgs(p Pending, least time.Duration, letter map[string]string) []any {
+	pairs := fields.Flatten(letter)
+	args := make([]any, 0, 5+len(pairs))
+	return flat(append(args, p.ID, p.Owner, least.Milliseconds(), p.Deliveries, len(pairs)), pairs)
 }
 
 // Body reads one entry of the stream; ok is false where it is gone.

@@ -2,7 +2,7 @@ package store
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,13 +16,32 @@ type Trip struct {
 	s     *Store
 	ctx   context.Context
 	pipe  redis.Pipeliner
-	done  []any       // of the next script
-	ended **redis.Cmd // that script
+	done  bundle
+	retry bundle
+	bury  bundle
+	keep  int // dead letters
 	fetch func() ([]Entry, error)
 }
 
-// Reply is what became of one outcome.
-type Reply struct{ cmd **redis.Cmd }
+// bundle are outcomes of one sort, which travel in one script as long as that is short.
+type bundle struct {
+	args []any
+	n    int
+	size int         // of the args in bytes, about
+	cmd  **redis.Cmd // the script, once it is in the trip
+}
+
+// At most so many outcomes are one script, and about so many bytes: others wait meanwhile.
+const (
+	bundled = 100
+	bulky   = 1 << 20
+)
+
+// Reply is what became of one outcome: the i-th of those in its script.
+type Reply struct {
+	cmd **redis.Cmd
+	i   int
+}
 
 // Trip begins a round trip.
 func (s *Store) Trip(ctx context.Context) *Trip {
@@ -31,37 +50,71 @@ func (s *Store) Trip(ctx context.Context) *Trip {
 
 // Done settles an entry whose handler ended well. A thousand of a trip are one script.
 func (t *Trip) Done(id string) Reply {
-	if len(t.done) == batch {
-		t.settle()
+	if t.done.n == batch {
+		t.sendDone()
 	}
-	if len(t.done) == 0 {
-		t.ended = new(*redis.Cmd)
-	}
-	t.done = append(t.done, id)
-	return Reply{t.ended}
-}
-
-// settle puts the script for what is done into the trip.
-func (t *Trip) settle() {
-	if len(t.done) == 0 {
-		return
-	}
-	cmd := eval(t.ctx, done, []string{t.s.keys.Stream}, append([]any{Group}, t.done...)...)
-	*t.ended = cmd.Cmd
-	_ = t.pipe.Process(t.ctx, cmd)
-	t.done = t.done[:0]
+	return t.done.add(0, id)
 }
 
 // Retry moves an entry to delayed, as job, due after delay.
 func (t *Trip) Retry(id string, job map[string]string, delay time.Duration) Reply {
-	return t.script(retry, []string{t.s.keys.Stream, t.s.keys.Delayed},
-		Group, t.s.consumer, id, micros(delay), fields.Member(job))
+	if t.retry.full() {
+		t.sendRetry()
+	}
+	member := fields.Member(job)
+	return t.retry.add(len(member), id, micros(delay), member)
 }
 
-// Bury moves an entry to the dead letters, of which keep are kept.
+// Bury moves an entry to the dead letters, of which keep are kept: the same number for all
+// of a trip.
 func (t *Trip) Bury(id string, letter map[string]string, keep int) Reply {
-	return t.script(bury, []string{t.s.keys.Stream, t.s.keys.Dead},
-		t.s.buryArgs(Pending{ID: id, Owner: t.s.consumer}, 0, keep, letter)...)
+	if t.bury.full() {
+		t.sendBury()
+	}
+	size := 0
+	for name, value := range letter {
+		size += len(name) + len(value)
+	}
+	t.keep = keep
+	return t.bury.add(size, buryArgs(Pending{ID: id, Owner: t.s.consumer}, 0, letter)...)
+}
+
+func (b *bundle) full() bool { return b.n == bundled || b.size >= bulky }
+
+func (b *bundle) add(size int, args ...any) Reply {
+	if b.n == 0 {
+		b.cmd = new(*redis.Cmd)
+	}
+	b.args, b.n, b.size = append(b.args, args...), b.n+1, b.size+size
+	return Reply{b.cmd, b.n - 1}
+}
+
+func (t *Trip) sendDone() { t.send(&t.done, done, []string{t.s.keys.Stream}, Group) }
+
+func (t *Trip) sendRetry() {
+	t.send(&t.retry, retry, []string{t.s.keys.Stream, t.s.keys.Delayed}, Group, t.s.consumer)
+}
+
+func (t *Trip) sendBury() {
+	t.send(&t.bury, bury, []string{t.s.keys.Stream, t.s.keys.Dead}, Group, t.keep)
+}
+
+// send puts the script for what is bundled into the trip.
+func (t *Trip) send(b *bundle, text string, keys []string, head ...any) {
+	if b.n == 0 {
+		return
+	}
+	cmd := eval(t.ctx, text, keys, append(head, b.args...)...)
+	*b.cmd = cmd.Cmd
+	_ = t.pipe.Process(t.ctx, cmd)
+	*b = bundle{}
+}
+
+// sendAll puts all that is bundled into the trip.
+func (t *Trip) sendAll() {
+	t.sendDone()
+	t.sendRetry()
+	t.sendBury()
 }
 
 // Release puts an entry back as ready, as job.
@@ -78,7 +131,7 @@ func (t *Trip) HandOver(id string, delivery int, lease time.Duration) Reply {
 
 // Fetch asks for up to n new entries, without waiting for any. It comes last.
 func (t *Trip) Fetch(n int) {
-	t.settle()
+	t.sendAll()
 	cmd := t.s.read(t.ctx, n, -1)
 	if t.s.divides() {
 		// A cluster's client must see what is answered: it follows redirections.
@@ -100,7 +153,7 @@ func (t *Trip) Fetch(n int) {
 // Go makes the trip. Its error is that of the fetch; where nothing was to be fetched,
 // that of the connection.
 func (t *Trip) Go() ([]Entry, error) {
-	t.settle()
+	t.sendAll()
 	_, err := t.pipe.Exec(t.ctx)
 	if t.fetch != nil {
 		return t.fetch()
@@ -115,7 +168,7 @@ func (t *Trip) Go() ([]Entry, error) {
 func (t *Trip) script(text string, keys []string, args ...any) Reply {
 	cmd := eval(t.ctx, text, keys, args...)
 	_ = t.pipe.Process(t.ctx, cmd)
-	return Reply{&cmd.Cmd}
+	return Reply{&cmd.Cmd, 0}
 }
 
 // Written says whether the outcome was written; not, without an error, where the entry
@@ -125,26 +178,27 @@ func (r Reply) Written() (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if list, ok := reply.([]any); ok && r.i < len(list) {
+		reply = list[r.i]
+	}
 	n, ok := reply.(int64)
-	return !ok || n != 0, nil
+	return !ok && reply != "" || n != 0, nil
 }
 
 // Buried is Written for a dead letter: its stream ID ("" where the entry is not ours
-// any more), and how many old dead letters fell out.
+// any more), and how many old dead letters fell out. Of several that died in one script,
+// the first tells for all.
 func (r Reply) Buried() (letter string, dropped int64, err error) {
-	return buried((*r.cmd).Result())
-}
-
-func buried(reply any, err error) (string, int64, error) {
-	if err != nil {
+	reply, err := (*r.cmd).Slice()
+	if err != nil || r.i+1 >= len(reply) {
 		return "", 0, err
 	}
-	list, ok := reply.([]any)
-	if !ok || len(list) != 2 {
-		return "", 0, nil
+	letter, _ = reply[r.i].(string)
+	first := slices.IndexFunc(reply, func(letter any) bool { return letter != "" })
+	if r.i == first {
+		dropped, _ = reply[len(reply)-1].(int64)
 	}
-	dropped, _ := list[1].(int64)
-	return fmt.Sprint(list[0]), dropped, nil
+	return letter, dropped, nil
 }
 
 // Wait waits for up to n new entries, at most for as long as block.

@@ -140,6 +140,59 @@ func TestBury(t *testing.T) {
 	})
 }
 
+// More of each sort than go into one script, some of which have another owner by now.
+func TestOutcomesOfOneTripAnswerForThemselves(t *testing.T) {
+	each(t, func(q queue) {
+		const n, keep = 121, 50
+		trip := q.as("w1").Trip(q.Context())
+		var retries, burials []store.Reply
+		for i := range n {
+			first, second := q.running("w1"), q.running("w1")
+			if i%3 == 0 {
+				q.owner(first.ID, "w2", 0, 2)
+				q.owner(second.ID, "w2", 0, 2)
+			}
+			job := map[string]string{"kind": "render", "i": strconv.Itoa(i)}
+			retries = append(retries, trip.Retry(first.ID, job, time.Hour))
+			burials = append(burials, trip.Bury(second.ID, job, keep))
+		}
+		_, err := trip.Go()
+		q.must(err)
+		fell, written, newest := int64(0), 0, ""
+		for i := range n {
+			mine := i%3 != 0
+			if ours, err := retries[i].Written(); ours != mine || err != nil {
+				q.Errorf("retry %d: written %v, %v", i, ours, err)
+			}
+			letter, dropped, err := burials[i].Buried()
+			if (letter != "") != mine || err != nil {
+				q.Errorf("dead letter %d: %q, %v", i, letter, err)
+			}
+			if fell += dropped; mine {
+				written, newest = written+1, letter
+			}
+		}
+		q.theseAreThere(written, keep, newest)
+		if fell != int64(written-keep) {
+			q.Errorf("%d dead letters fell out, and %d were told of", written-keep, fell)
+		}
+		for id, holder := range q.holders() {
+			if holder != "w2 2" {
+				q.Errorf("%s is still there: %s", id, holder)
+			}
+		}
+	})
+}
+
+// theseAreThere checks how many are delayed and dead, and that the last dead letter is the newest.
+func (q queue) theseAreThere(delayed, dead int, newest string) {
+	members := q.rdb.ZRange(q.Context(), q.keys.Delayed, 0, -1).Val()
+	letters := q.rdb.XRange(q.Context(), q.keys.Dead, "-", "+").Val()
+	if len(members) != delayed || len(letters) != dead || letters[dead-1].ID != newest {
+		q.Errorf("%d are delayed, %d dead, and should be %d and %d, the last of them %s", len(members), len(letters), delayed, dead, newest)
+	}
+}
+
 func TestRelease(t *testing.T) {
 	each(t, func(q queue) {
 		e := q.running("w1")
