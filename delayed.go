@@ -93,9 +93,13 @@ func (d *Delayed) each(ctx context.Context, what, id string, act func(context.Co
 	return nil
 }
 
+// promoteWake is how long the promote loop waits at most. What this worker itself has put
+// off for less than that, it wakes the loop for.
+const promoteWake = time.Second
+
 // promote is a step of the loop that moves due jobs to the stream.
 func (r *Runner) promote(ctx context.Context) (time.Duration, error) {
-	const wake, page = time.Second, 100
+	const page = 100
 	for {
 		clock, due, err := r.store.Earliest(ctx)
 		if err != nil {
@@ -103,10 +107,10 @@ func (r *Runner) promote(ctx context.Context) (time.Duration, error) {
 		}
 		r.heard()
 		if due.IsZero() {
-			return wake, nil
+			return promoteWake, nil
 		}
 		if due.After(clock) {
-			return min(wake, due.Sub(clock)), nil
+			return min(promoteWake, due.Sub(clock)), nil
 		}
 		members, err := r.store.Due(ctx, clock, page)
 		if err == nil {

@@ -737,13 +737,19 @@ func (l *loop) trip(ctx context.Context, n int) (int, error) {
 // settle lets go of what is written, or not ours to write; the rest is tried again.
 func (l *loop) settle() error {
 	var failed error
-	kept := l.unsettled[:0]
+	kept, soonest := l.unsettled[:0], time.Hour
 	for _, run := range l.unsettled {
 		if err := l.written(run); err != nil {
 			kept, failed = append(kept, run), err
 			continue
 		}
 		l.leases.drop(run)
+		if run.outcome == toRetry || run.outcome == toSnooze {
+			soonest = min(soonest, run.wait)
+		}
+	}
+	if soonest < promoteWake {
+		l.loops["promote"].Wake(soonest)
 	}
 	clear(l.unsettled[len(kept):])
 	l.unsettled, l.stuck = kept, len(kept)

@@ -66,6 +66,29 @@ func TestRetryIsWrittenWithTheAcknowledgement(t *testing.T) {
 	}
 }
 
+// The promote loop looks once a second, and sooner for what its own worker has put off.
+func TestARetryThatIsDueSoonIsPromotedInTime(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		const wait = 30 * time.Millisecond
+		kind := jobs.NewKind[jobs.None]("quick", jobs.Policy{Retries: 5, Backoff: func(int) time.Duration { return wait }})
+		starts := make(chan time.Time, 10)
+		q.start(jobs.Config{}, handle(kind, func(context.Context, jobs.None) error {
+			starts <- time.Now()
+			return errMail
+		}))
+		q.enqueue(kind.Job(jobs.None{}))
+		last := <-starts
+		for i := range 5 {
+			start := <-starts
+			if late := start.Sub(last) - wait; late < 0 || late > 5*time.Millisecond {
+				t.Errorf("retry %d began %s after it was due", i+1, late)
+			}
+			last = start
+		}
+	})
+}
+
 // stats2 is stats by way of a client of its own.
 func (q *queue) stats2() jobs.Stats {
 	q.t.Helper()

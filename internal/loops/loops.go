@@ -14,8 +14,8 @@ import (
 // Standstill is how long a step may take before its loop is said to stand still.
 const Standstill = time.Minute
 
-// A Loop is one goroutine's view of its own going round. Only Stands may be called by
-// others.
+// A Loop is one goroutine's view of its own going round. Only Stands and Wake may be called
+// by others.
 type Loop struct {
 	name    string
 	with    string // what there may be trouble with
@@ -26,6 +26,7 @@ type Loop struct {
 	spoken  time.Time     // when it last said so
 	trouble atomic.Bool
 	due     atomic.Int64
+	early   chan struct{} // the next step is wanted sooner
 }
 
 // New returns a loop that has not begun, and that Redis may be in the way of. After trouble
@@ -34,7 +35,7 @@ func New(name string, log *slog.Logger) *Loop { return With("Redis", name, log) 
 
 // With returns a loop that something else may be in the way of.
 func With(what, name string, log *slog.Logger) *Loop {
-	return &Loop{name: name, with: what, log: log, ceiling: 2 * time.Second}
+	return &Loop{name: name, with: what, log: log, ceiling: 2 * time.Second, early: make(chan struct{}, 1)}
 }
 
 // Hurry has it wait for no longer than d.
@@ -57,10 +58,33 @@ func (l *Loop) Every(ctx context.Context, step func(context.Context) (time.Durat
 			wait = l.Met(err)
 		}
 		l.rest(wait)
-		Sleep(ctx, wait)
+		l.wait(ctx, wait)
 		l.Await(ctx)
 	}
 	l.Rest()
+}
+
+func (l *Loop) wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-l.early:
+	case <-t.C:
+	}
+}
+
+// Wake asks for a step within d: at once, unless a wait ends by then. A step that goes on
+// may have looked too early, so that another one follows.
+func (l *Loop) Wake(d time.Duration) {
+	now, end := int64(time.Since(epoch)), l.due.Load()-int64(Standstill)
+	if now < end && end <= now+int64(d) {
+		return
+	}
+	select {
+	case l.early <- struct{}{}:
+	default:
+	}
 }
 
 // Await waits while both this loop and the one that it follows are in trouble.
