@@ -106,3 +106,16 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkDecide(b *testing.B) {
+	p := Policy{Retries: 5, Backoff: FullJitter(time.Second, time.Hour)}
+	failed := fmt.Errorf("render: %w", errors.New("no such seat"))
+	for name, err := range map[string]error{"done": nil, "retry": failed, "dead": Permanent(failed)} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				decide(p, 2, err)
+			}
+		})
+	}
+}

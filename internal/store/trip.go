@@ -132,14 +132,14 @@ func (t *Trip) HandOver(id string, delivery int, lease time.Duration) Reply {
 // Fetch asks for up to n new entries, without waiting for any. It comes last.
 func (t *Trip) Fetch(n int) {
 	t.sendAll()
-	cmd := t.s.read(t.ctx, n, -1)
 	if t.s.divides() {
 		// A cluster's client must see what is answered: it follows redirections.
+		cmd := t.s.read(t.ctx, n, -1)
 		_ = t.pipe.Process(t.ctx, onceStreams{cmd})
 		t.fetch = func() ([]Entry, error) { return fetched(cmd) }
 		return
 	}
-	raw := redis.NewRawCmd(t.ctx, cmd.Args()...)
+	raw := redis.NewRawCmd(t.ctx, "xreadgroup", "group", Group, t.s.consumer, "count", n, "streams", t.s.keys.Stream, ">")
 	_ = t.pipe.Process(t.ctx, onceRaw{raw})
 	t.fetch = func() ([]Entry, error) {
 		reply, err := raw.Result()
