@@ -176,6 +176,9 @@ func (s *sample) profile() (end func(), err error) {
 	if s.Profile == "" {
 		return func() {}, nil
 	}
+	if err := os.MkdirAll(s.Profile, 0o755); err != nil {
+		return nil, err
+	}
 	file, err := os.Create(filepath.Join(s.Profile, s.Peer+"-"+s.Measure+".prof"))
 	if err != nil {
 		return nil, err
