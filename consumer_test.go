@@ -261,3 +261,20 @@ func TestTwoRunnersWithTwoPrefixesInOneProcess(t *testing.T) {
 		}
 	})
 }
+
+// What waits for nothing costs Redis next to nothing, the sweep's script included.
+func TestAnIdleWorkerAsksLittle(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		const seconds = 60
+		q.start(jobs.Config{Lease: 12 * time.Second}, handle(once, func(context.Context, jobs.Fields) error { return nil }))
+		time.Sleep(30 * time.Second) // it starts, and sweeps
+		before := q.mini.CommandCount()
+		time.Sleep(seconds * time.Second)
+		if n := q.mini.CommandCount() - before; n < seconds || n > 5*seconds {
+			t.Errorf("%d commands in %d s", n, seconds)
+		} else {
+			t.Logf("%d commands in %d s", n, seconds)
+		}
+	})
+}

@@ -30,21 +30,15 @@ func readMember(raw string, score float64) Member {
 	return Member{Raw: raw, Fields: m, Err: err, Due: unscore(score)}
 }
 
-// Earliest returns Redis's clock and when the first member of delayed is due; zero
-// where there is none.
+// Earliest returns when the first member of delayed is due, and Redis's clock then; zero
+// where there is none: an idle worker does not ask for the time.
 func (s *Store) Earliest(ctx context.Context) (now, due time.Time, err error) {
-	pipe := s.rdb.Pipeline()
-	clock := s.clock(ctx)
-	_ = pipe.Process(ctx, clock)
-	first := pipe.ZRangeWithScores(ctx, s.keys.Delayed, 0, 0)
-	if _, err := pipe.Exec(ctx); err != nil {
+	members, err := s.rdb.ZRangeWithScores(ctx, s.keys.Delayed, 0, 0).Result()
+	if err != nil || len(members) == 0 {
 		return now, due, err
 	}
-	if members := first.Val(); len(members) > 0 {
-		due = unscore(members[0].Score)
-	}
-	now, err = moment(clock.Cmd)
-	return now, due, err
+	now, err = s.Now(ctx)
+	return now, unscore(members[0].Score), err
 }
 
 // Due reads up to n members that are due at now, the earliest first.
