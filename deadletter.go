@@ -87,6 +87,7 @@ type Filter struct {
 	Kind         string    // exactly
 	Error        string    // a part of the error's text
 	Since, Until time.Time // when it died: from Since on, and before Until
+	Before       string    // older than the dead letter with this Entry
 	Limit        int       // at most so many
 }
 

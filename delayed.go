@@ -25,6 +25,7 @@ type DelayedJob struct {
 	Job
 	Due       time.Time
 	LastError string // why the last attempt failed, where it waits for a retry
+	Cursor    string // its place, for ListAfter
 }
 
 // List yields what waits, the earliest first, page by page: what is enqueued or becomes due

@@ -388,10 +388,19 @@ type Config struct {
 
 	// KeepDead is how many dead letters are kept, the newest; 0: 10,000.
 	KeepDead int
+
+	// KeepDeadFor is for how long dead letters are kept, since they hold customers' data: what
+	// died longer ago is dropped by the sweep, and its number logged. 0: for any time.
+	KeepDeadFor time.Duration
+
+	// Observe is told what a Middleware cannot see, for metrics. It is called from several
+	// goroutines at once, in the middle of their work: it must be fast and not block. A panic
+	// in it is recovered. nil costs nothing.
+	Observe func(Event)
 }
 
 func (c *Config) fill() error {
-	for name, d := range map[string]time.Duration{"Lease": c.Lease, "Grace": c.Grace, "Timeout": c.Timeout} {
+	for name, d := range map[string]time.Duration{"Lease": c.Lease, "Grace": c.Grace, "Timeout": c.Timeout, "KeepDeadFor": c.KeepDeadFor} {
 		if d < 0 {
 			return fmt.Errorf("negative Config.%s: %s", name, d)
 		}
