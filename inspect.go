@@ -154,7 +154,8 @@ func (c *Client) countKinds(ctx context.Context) (map[string]*kindStats, time.Ti
 }
 
 // A Worker is one running Runner, as it last described itself: with each renewal of its
-// leases that finds something new, so at most a lease ago, and a quarter where jobs come and go.
+// leases that finds something new, so a quarter of a lease ago where jobs come and go, and at
+// most two leases where it is idle.
 type Worker struct {
 	Name    string // its consumer in the group: Config.Worker and a random part
 	Host    string

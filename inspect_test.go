@@ -422,7 +422,7 @@ func TestWorkersWithoutAProcess(t *testing.T) {
 		if w := q.workers(); len(w) != 1 || w[0].Seen.IsZero() || len(w[0].Running) != 1 {
 			t.Errorf("at its death: %+v", w)
 		}
-		time.Sleep(31 * time.Second)
+		time.Sleep(41 * time.Second)
 		if w := q.workers(); len(w) != 1 || !w[0].Seen.IsZero() || w[0].Owns != 1 || len(w[0].Running) != 0 {
 			t.Errorf("later: %+v", w)
 		}
@@ -536,6 +536,46 @@ func TestHistoryCountsWhatEnded(t *testing.T) {
 			t.Errorf("after the worker has left: %s", diff)
 		}
 	})
+}
+
+// A worker that leaves tells what it has counted since its last renewal.
+func TestHistoryOfAWorkerThatLeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs runs
+		h := q.hire(jobs.Config{}, handle(once, record[jobs.Fields](&rs)))
+		time.Sleep(100 * time.Millisecond)
+		q.enqueue(many(7)...)
+		time.Sleep(time.Second)
+		if got := q.history()["once"].Done; got != 0 {
+			t.Errorf("%d are told before the renewal", got)
+		}
+		must(t, h.stop())
+		if got := q.history()["once"].Done; got != 7 {
+			t.Errorf("7 were counted as %d", got)
+		}
+	})
+}
+
+// A living worker is not forgotten, however long it has had nothing to do.
+func TestAnIdleWorkerStaysInTheList(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, servers.NewRedis(t).Client(t), "")
+	var rs runs
+	for range 2 {
+		q.start(jobs.Config{Lease: 100 * time.Millisecond}, handle(once, record[jobs.Fields](&rs)))
+	}
+	eventually(t, "both are there", func() bool { return len(q.workers()) == 2 })
+	for _, w := range q.workers() { // as Redis tells of one that owned something an hour ago
+		entry := q.add("jobs", "kind", "nobody's")
+		q.hold(w.Name, entry, time.Hour, 1)
+		must(t, q.rdb.XAck(t.Context(), q.key("jobs"), "workers", entry).Err())
+	}
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		if n := len(q.workers()); n != 2 {
+			t.Fatalf("%d workers", n)
+		}
+	}
 }
 
 func TestHistoryHasDepths(t *testing.T) {

@@ -175,11 +175,9 @@ type teller struct {
 	panicked sync.Once      // Observe has
 }
 
-// tell renews the leases of ids, and tells in the same round trip what is new: nothing, for
-// the most part, where a worker is idle.
-func (r *Runner) tell(ctx context.Context, ids []string) (lost []string, err error) {
-	n := r.news()
-	if n.Self == nil && !n.Depths {
+// tell renews the leases of ids, and tells the news in the same round trip.
+func (r *Runner) tell(ctx context.Context, ids []string, n store.News) (lost []string, err error) {
+	if n.Empty() {
 		return r.store.Renew(ctx, ids)
 	}
 	lost, told, err := r.store.Tell(ctx, ids, r.cfg.Lease, n)
@@ -189,7 +187,10 @@ func (r *Runner) tell(ctx context.Context, ids []string) (lost []string, err err
 	return lost, err
 }
 
-// news is what is to be told.
+// anew is after how many leases a worker describes itself that has nothing new to say.
+const anew = 2
+
+// news is what is to be told: nothing, for the most part, where a worker is idle.
 func (r *Runner) news() store.News {
 	t, clock := &r.teller, r.store.Clock()
 	if len(t.counts) == 0 {
@@ -199,7 +200,7 @@ func (r *Runner) news() store.News {
 	}
 	n := store.News{Counts: t.counts, Number: t.number, Minute: clock, Depths: clock.Unix()/60 != t.minute}
 	self := r.describe(clock)
-	if len(n.Counts) > 0 || time.Since(t.at) >= r.cfg.Lease || !same(self, t.self) {
+	if len(n.Counts) > 0 || time.Since(t.at) >= anew*r.cfg.Lease || !same(self, t.self) {
 		n.Self = &self
 	}
 	return n

@@ -181,7 +181,9 @@ func TestObserveTrouble(t *testing.T) {
 	through(t, func(t *testing.T, q *queue, proxy *servers.Proxy) {
 		var es events
 		q.start(jobs.Config{Observe: es.observe}, handle(once, record[jobs.Fields](new(runs))))
-		proxy.Hook(func([]string) servers.Action { return servers.ReplyError("LOADING Redis is loading the dataset in memory") })
+		proxy.Hook(func([]string) servers.Action {
+			return servers.ReplyError("LOADING Redis is loading the dataset in memory")
+		})
 		e := es.one(t, jobs.EventTrouble, "")
 		proxy.Hook(nil)
 		if e.Name == "" || e.Err == nil || !strings.Contains(e.Err.Error(), "LOADING") {

@@ -83,7 +83,8 @@ func (r *Runner) heard() { r.contact.Heard(r.cfg.Lease / 2) }
 func (r *Runner) steady() bool { return r.contact.Length(r.cfg.Lease/2) >= r.cfg.Lease }
 
 // renew is a step of the loop that keeps the leases. It asks Redis even where nothing runs,
-// so that the contact is known.
+// so that the contact is known, unless another loop has just had an answer: until the next
+// step there is then no gap.
 func (r *Runner) renew(ctx context.Context) (time.Duration, error) {
 	runs := r.leases.all()
 	ids := make([]string, 0, len(runs))
@@ -93,7 +94,11 @@ func (r *Runner) renew(ctx context.Context) (time.Duration, error) {
 			ids, mine[run.entry.ID] = append(ids, run.entry.ID), run
 		}
 	}
-	lost, err := r.tell(ctx, ids)
+	news := r.news()
+	if len(ids) == 0 && news.Empty() && r.contact.Length(r.cfg.Lease/8) > 0 {
+		return r.cfg.Lease / 4, nil
+	}
+	lost, err := r.tell(ctx, ids, news)
 	if err != nil {
 		return 0, err
 	}

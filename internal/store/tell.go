@@ -102,8 +102,11 @@ type News struct {
 	Depths bool           // may be wanted too
 }
 
+// Empty says that there are none.
+func (n News) Empty() bool { return n.Self == nil && len(n.Counts) == 0 && !n.Depths }
+
 // lives is for how many leases a worker's description outlives its last renewal.
-const lives = 3
+const lives = 4
 
 // Tell renews leases as Renew does, and tells news in the same round trip. Where told is an
 // error the leases may be renewed and the news not; they are to be told again.
