@@ -382,10 +382,19 @@ type Config struct {
 
 	// KeepDead is how many dead letters are kept, the newest; 0: 10,000.
 	KeepDead int
+
+	// KeepDeadFor is for how long dead letters are kept, since they hold customers' data: what
+	// died longer ago is dropped by the sweep, and its number logged. 0: for any time.
+	KeepDeadFor time.Duration
+
+	// Observe is told what a Middleware cannot see, for metrics. It is called from several
+	// goroutines at once, in the middle of their work: it must be fast and not block. A panic
+	// in it is recovered. nil costs nothing.
+	Observe func(Event)
 }
 
 func (c *Config) fill() error {
-	for name, d := range map[string]time.Duration{"Lease": c.Lease, "Grace": c.Grace, "Timeout": c.Timeout} {
+	for name, d := range map[string]time.Duration{"Lease": c.Lease, "Grace": c.Grace, "Timeout": c.Timeout, "KeepDeadFor": c.KeepDeadFor} {
 		if d < 0 {
 			return fmt.Errorf("negative Config.%s: %s", name, d)
 		}
@@ -438,6 +447,8 @@ type Runner struct {
 	forgot    time.Time       // when silent consumers were last removed; the sweep's own
 	dead      chan DeadLetter // for OnDead
 	abandoned atomic.Int64    // handlers that outlived their timeout and still run
+	teller    teller
+	strangers outcomes // of kinds that are not known here
 	loops     map[string]*loops.Loop
 	started   atomic.Bool
 }
@@ -448,7 +459,8 @@ type handler struct {
 	policy  Policy
 	timeout time.Duration
 	run     Handler
-	copies  bool   // what runs could change the fields
+	copies  bool // what runs could change the fields
+	ended   outcomes
 	where   string // it was handled, in source
 	what    string // the function that handles it
 }
@@ -471,6 +483,7 @@ func NewRunner(c *Client, cfg Config) *Runner {
 	r.leases.runs = map[string]*run{}
 	for _, loop := range []string{"fetch", "renew", "sweep", "promote", "tick", "start"} {
 		r.loops[loop] = loops.New(loop, cfg.Logger.With("worker", consumer))
+		r.loops[loop].Trouble = r.troubled(loop)
 	}
 	renew := r.loops["renew"]
 	renew.Hurry(cfg.Lease / 6) // once Redis is back others wait for a lease, and no longer
@@ -597,11 +610,11 @@ func (r *Runner) prepare(ctx context.Context) (ready bool, err error) {
 	return false, nil
 }
 
-// leave takes the consumer away where it owns nothing, and says what was left behind.
+// leave takes the consumer away where it owns nothing, and says what was left behind. Who is
+// gone without leave is removed by the others' sweep.
 func (r *Runner) leave(ctx context.Context, left leftovers) error {
+	_ = r.store.Leave(context.WithoutCancel(ctx), r.lastNews()...)
 	if left == (leftovers{}) {
-		// Who is gone without leave is removed by the others' sweep.
-		_ = r.store.Forget(context.WithoutCancel(ctx), r.consumer)
 		return nil
 	}
 	return fmt.Errorf("jobs: Run: after the grace time of %s %d jobs still ran, %d outcomes could not be written", r.cfg.Grace, left.running, left.unwritten)
@@ -787,6 +800,7 @@ func (l *loop) start(e store.Entry, delivery int) {
 		return
 	}
 	l.busy++
+	l.delivered(run)
 	run.begin(l.Runner)
 }
 

@@ -83,7 +83,8 @@ func (r *Runner) heard() { r.contact.Heard(r.cfg.Lease / 2) }
 func (r *Runner) steady() bool { return r.contact.Length(r.cfg.Lease/2) >= r.cfg.Lease }
 
 // renew is a step of the loop that keeps the leases. It asks Redis even where nothing runs,
-// so that the contact is known.
+// so that the contact is known, unless another loop has just had an answer: until the next
+// step there is then no gap.
 func (r *Runner) renew(ctx context.Context) (time.Duration, error) {
 	runs := r.leases.all()
 	ids := make([]string, 0, len(runs))
@@ -93,7 +94,11 @@ func (r *Runner) renew(ctx context.Context) (time.Duration, error) {
 			ids, mine[run.entry.ID] = append(ids, run.entry.ID), run
 		}
 	}
-	lost, err := r.store.Renew(ctx, ids)
+	news := r.news()
+	if len(ids) == 0 && news.Empty() && r.contact.Length(r.cfg.Lease/(2*renewals)) > 0 {
+		return r.cfg.Lease / renewals, nil
+	}
+	lost, err := r.tell(ctx, ids, news)
 	if err != nil {
 		return 0, err
 	}
@@ -120,6 +125,7 @@ func (r *Runner) lose(run *run) {
 	}
 	r.cfg.Logger.Warn("jobs: lease lost, another worker has the job or it is gone", "job", run.view())
 	run.cancel(ErrLeaseLost)
+	r.observe(Event{What: EventLeaseLost, Job: run.job})
 }
 
 // fate is what a sweep does about a pending entry.
@@ -265,22 +271,37 @@ func (r *Runner) bury(ctx context.Context, p store.Pending, least time.Duration,
 	entry, dropped, err := r.store.BuryAs(ctx, p, least, r.cfg.KeepDead, dead)
 	if err == nil && entry != "" {
 		r.mournFor(entry, dead, dropped)
+		r.buried(job, c.reason, p.Deliveries)
 	}
 	return err
 }
 
-// forget removes consumers that own nothing and have been silent for as long as a last
-// delivery's.
+// forget drops dead letters that are too old, and removes consumers that own nothing and
+// have been silent for as long as a last delivery's.
 func (r *Runner) forget(ctx context.Context) error {
 	if time.Since(r.forgot) < r.cfg.Lease {
 		return nil
 	}
 	r.forgot = time.Now()
+	if err := r.trim(ctx); err != nil {
+		return err
+	}
 	silent, err := r.store.Silent(ctx, poisonLeases*r.cfg.Lease)
 	for _, consumer := range silent {
 		if err := r.store.Forget(ctx, consumer); err != nil {
 			return err
 		}
+	}
+	return err
+}
+
+func (r *Runner) trim(ctx context.Context) error {
+	if r.cfg.KeepDeadFor == 0 {
+		return nil
+	}
+	dropped, err := r.store.TrimDead(ctx, r.cfg.KeepDeadFor)
+	if dropped > 0 {
+		r.cfg.Logger.Warn("jobs: dead letters were dropped for their age", "dropped", dropped, "kept", r.cfg.KeepDeadFor)
 	}
 	return err
 }

@@ -17,6 +17,8 @@ const Standstill = time.Minute
 // A Loop is one goroutine's view of its own going round. Only Stands and Wake may be called
 // by others.
 type Loop struct {
+	Trouble func(error) // is told of each error; nil: nobody
+
 	name    string
 	with    string // what there may be trouble with
 	log     *slog.Logger
@@ -24,7 +26,7 @@ type Loop struct {
 	leader  *Loop         // nil: none
 	times   int           // it went wrong in a row
 	spoken  time.Time     // when it last said so
-	trouble atomic.Bool
+	down    atomic.Bool   // in trouble, for those that follow it
 	due     atomic.Int64
 	early   chan struct{} // the next step is wanted sooner
 }
@@ -89,7 +91,7 @@ func (l *Loop) Wake(d time.Duration) {
 
 // Await waits while both this loop and the one that it follows are in trouble.
 func (l *Loop) Await(ctx context.Context) {
-	for l.leader != nil && l.times > 0 && l.leader.trouble.Load() && ctx.Err() == nil {
+	for l.leader != nil && l.times > 0 && l.leader.down.Load() && ctx.Err() == nil {
 		l.Beat()
 		Sleep(ctx, 100*time.Millisecond)
 	}
@@ -114,7 +116,10 @@ func (l *Loop) Met(err error) time.Duration {
 	}
 	ceiling := min(l.ceiling, 200*time.Millisecond<<min(l.times, 4))
 	l.times++
-	l.trouble.Store(true)
+	l.down.Store(true)
+	if l.Trouble != nil {
+		l.Trouble(err)
+	}
 	return ceiling/2 + rand.N(ceiling/2)
 }
 
@@ -123,7 +128,7 @@ func (l *Loop) Over() {
 	if l.times > 0 {
 		l.log.Info("jobs: working again", "loop", l.name, "failures", l.times)
 		l.times = 0
-		l.trouble.Store(false)
+		l.down.Store(false)
 	}
 }
 
