@@ -442,7 +442,6 @@ type Runner struct {
 	alarm     alarm
 	contact   loops.Contact
 	ended     chan *run       // runs that have come to a conclusion
-	hands     chan *run       // runs for goroutines that have ended their last; nil: not in Run
 	found     chan finds      // of the sweep, for the loop
 	forgot    time.Time       // when silent consumers were last removed; the sweep's own
 	dead      chan DeadLetter // for OnDead
@@ -570,7 +569,6 @@ func (r *Runner) Run(ctx context.Context) error {
 	after, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	l := newLoop(r, context.WithoutCancel(ctx))
-	r.hands = make(chan *run)
 
 	var seekers, keepers sync.WaitGroup
 	keepers.Go(func() { l.read(after) })
@@ -586,7 +584,6 @@ func (r *Runner) Run(ctx context.Context) error {
 	seekers.Wait()
 	close(r.dead)
 	close(l.asks)
-	close(r.hands)
 	stop()
 	keepers.Wait()
 	return r.leave(ctx, left)

@@ -311,8 +311,8 @@ func (run *run) view() Job {
 	return j
 }
 
-// begin starts the handler, on a goroutine that no other handler has meanwhile: the only ones
-// that are not started in Run. Each run ends in r.ended, once.
+// begin starts the handler, on a goroutine of its own: the only ones that are not started
+// in Run. Each ends in r.ended, once.
 func (run *run) begin(r *Runner) {
 	switch {
 	case run.bad != nil:
@@ -323,28 +323,7 @@ func (run *run) begin(r *Runner) {
 		if r.alarm.before(run.deadline) {
 			r.alarm.ring()
 		}
-		r.employ(run)
-	}
-}
-
-// employ gives a run to a goroutine that has ended its last one, whose stack has grown to
-// what handlers need, or to a new one.
-func (r *Runner) employ(run *run) {
-	select {
-	case r.hands <- run:
-	default:
-		go r.serve(run)
-	}
-}
-
-// serve runs run, and then what comes until Run ends. A driver's goroutines end at once.
-func (r *Runner) serve(run *run) {
-	run.work(r)
-	if r.hands == nil {
-		return
-	}
-	for run := range r.hands {
-		run.work(r)
+		go run.work(r)
 	}
 }
 
