@@ -129,11 +129,14 @@ func must(t testing.TB, err error) {
 }
 
 // points are what a collection yields: by name and attributes, "jobs.outcomes{jobs.kind=a,jobs.outcome=done}", counts
-// and gauges as they are, of histograms how many values there were. What all have in common is left out.
+// and gauges as they are, of histograms how many values there were, and of those of whole numbers, as "jobs.attempts.sum",
+// their sum. What all have in common is left out.
 func (q *fleet) points() map[string]float64 {
 	q.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	var all metricdata.ResourceMetrics
-	must(q.t, q.reader.Collect(context.Background(), &all))
+	must(q.t, q.reader.Collect(ctx, &all))
 	points := map[string]float64{}
 	for _, s := range all.ScopeMetrics {
 		for _, m := range s.Metrics {
@@ -179,6 +182,7 @@ func add(points map[string]float64, m metricdata.Metrics) {
 	case metricdata.Histogram[int64]:
 		for _, p := range data.DataPoints {
 			points[m.Name+text(p.Attributes)] = float64(p.Count)
+			points[m.Name+".sum"+text(p.Attributes)] = float64(p.Sum)
 		}
 	}
 }

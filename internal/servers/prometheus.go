@@ -19,7 +19,7 @@ type PrometheusOptions struct {
 	Rules   []string // files of rules
 }
 
-// Prometheus is a Prometheus of our own, which scrapes and evaluates its rules four times a second.
+// Prometheus is a Prometheus of our own, which scrapes twice a second, and evaluates its rules as often.
 type Prometheus struct {
 	dir     string
 	port    int
@@ -76,7 +76,7 @@ func (p *Prometheus) configure(o PrometheusOptions) error {
 		rules = append(rules, path)
 	}
 	config, err := json.Marshal(map[string]any{
-		"global":         map[string]any{"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"},
+		"global":         map[string]any{"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
 		"rule_files":     rules,
 		"scrape_configs": []any{map[string]any{"job_name": "stagedoor", "static_configs": []any{map[string]any{"targets": o.Targets}}}},
 	})
