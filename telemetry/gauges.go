@@ -92,14 +92,19 @@ func (t *Telemetry) observeWorkers(workers []jobs.Worker, o metric.Observer) (cl
 }
 
 // observeSchedules tells how long each schedule's next tick has been due. A worker's Next
-// stays where it is until that tick is a job.
+// stays where it is until that tick is a job. Where nobody knows the last one (Redis has
+// lost it), the period is 0, and what is overdue is so at once.
 func (t *Telemetry) observeSchedules(schedules []jobs.ScheduleState, clock time.Time, o metric.Observer) {
 	for _, s := range schedules {
-		if s.Next.IsZero() || s.Last.IsZero() {
+		if s.Next.IsZero() {
 			continue // it is never due again, or was not looked at yet
+		}
+		period := 0.0
+		if !s.Last.IsZero() {
+			period = s.Next.Sub(s.Last).Seconds()
 		}
 		of := t.with(scheduleKey.String(s.Name))
 		o.ObserveFloat64(t.metrics.overdue, max(0, clock.Sub(s.Next).Seconds()), of)
-		o.ObserveFloat64(t.metrics.period, s.Next.Sub(s.Last).Seconds(), of)
+		o.ObserveFloat64(t.metrics.period, period, of)
 	}
 }

@@ -74,7 +74,7 @@ func newMetrics(meter metric.Meter) *metrics {
 		slots:   b.gauge("jobs.slots", "{slot}", "Slots of all workers that live."),
 		oldest:  b.age("jobs.ready.oldest.age", "For how long the oldest ready job has waited."),
 		overdue: b.age("jobs.schedule.overdue", "For how long a schedule's next tick has been due; 0 while it is not."),
-		period:  b.age("jobs.schedule.period", "The time between a schedule's last tick and its next."),
+		period:  b.age("jobs.schedule.period", "The time between a schedule's last tick and its next; 0 where the last is not known."),
 	}
 	var err error
 	m.abandoned, err = meter.Int64UpDownCounter("jobs.handlers.abandoned", metric.WithUnit("{handler}"),

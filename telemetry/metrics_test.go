@@ -308,6 +308,12 @@ func TestAScheduleThatStandsStillIsOverdue(t *testing.T) {
 				t.Fatalf("overdue for %v s of a period of %v s", overdue, period)
 			}
 		}
+		must(t, q.rdb.Del(t.Context(), "sched:often").Err())
+		points := q.points()
+		if overdue := points["jobs.schedule.overdue{jobs.schedule=often}"]; overdue < 2 {
+			t.Errorf("without a last tick it is overdue for %v s", overdue)
+		}
+		q.moved(map[string]float64{"jobs.schedule.period{jobs.schedule=often}": 0})
 	})
 }
 
