@@ -4,8 +4,9 @@
 //	REDIS_URL=redis://127.0.0.1:6379 DATABASE_URL=postgres://127.0.0.1/shop go run ./examples/stagedoor
 //
 // Without REDIS_URL it uses an embedded miniredis, without DATABASE_URL a private PostgreSQL that it starts from the
-// machine's own programs. On a new database it sells one order, whose seat 14-C ends in jobs:dead. It works until it is
-// interrupted; with -demo it tells the story of one order to its end.
+// machine's own programs. It serves metrics to Prometheus at METRICS_ADDR, or on a free port that its log names. On a
+// new database it sells one order, whose seat 14-C ends in jobs:dead. It works until it is interrupted; with -demo it
+// tells the story of one order to its end.
 package main
 
 import (
@@ -49,6 +50,10 @@ func work(ctx context.Context, out io.Writer) error {
 	s.office.log = log
 	log.Info("fakes that can be told to fail: curl -X POST URL/fail?next=2", "mail", s.mailer.url, "payrail", s.payrail.url)
 
+	config, err := s.measure(jobs.Config{Logger: log})
+	if err != nil {
+		return err
+	}
 	fresh, err := seed(ctx, s.office.db)
 	if err != nil {
 		return err
@@ -60,7 +65,7 @@ func work(ctx context.Context, out io.Writer) error {
 		}
 		log.Info("a new shop: its first order is in", "order_id", orderID)
 	}
-	return s.run(ctx, jobs.Config{Logger: log})
+	return s.run(ctx, config)
 }
 
 // register names every handler and every schedule of the shop. All times are UTC.

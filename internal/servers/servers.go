@@ -1,5 +1,5 @@
 // Package servers starts what tests and examples need around them: a real redis-server, a real PostgreSQL, a miniredis
-// whose keys expire, and a proxy that loses chosen commands and replies.
+// whose keys expire, a proxy that loses chosen commands and replies, and a Prometheus.
 //
 // Everything listens on 127.0.0.1 on a free port, keeps its files in a temporary folder and is stopped by whoever
 // started it: by the test's cleanup, by Close, or, for what a whole test binary shares, by Main. When the process that
