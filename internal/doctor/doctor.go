@@ -250,7 +250,7 @@ func ghosts(f Facts) []Finding {
 		return fine("%s and will be forgotten: %s", count(len(names), "consumer has no process", "consumers have no process"), list(names))
 	}
 	return one(Warning, "a worker takes their jobs over when the lease has run out; if this stays, see which kinds no worker handles",
-		"%s and still %s: %s", count(len(names), "consumer has no process", "consumers have no process"), count(int(owned), "owns a job", "own %d jobs"), list(names))
+		"%s, and with %s: %s", count(len(names), "consumer has no process", "consumers have no process"), count(int(owned), "job", "jobs"), list(names))
 }
 
 func stuck(f Facts) []Finding {
@@ -338,7 +338,7 @@ func unasked(f Facts) (all []Finding) {
 // count is a number with its noun: of one, and of many.
 func count(n int, singular, plural string) string {
 	if n == 1 {
-		if strings.HasPrefix(singular, "there is") || strings.HasPrefix(singular, "owns") {
+		if strings.HasPrefix(singular, "there is") {
 			return singular
 		}
 		return "1 " + singular
