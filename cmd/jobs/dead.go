@@ -148,14 +148,15 @@ func some(n int) error {
 	return nil
 }
 
-// letterTable lists letters; without one it prints nothing.
+// letterTable lists letters; without one it prints nothing. IDs, which are long, would leave
+// no room for the error; show and --json have them.
 type letterTable struct{ table }
 
 func (l *letterTable) add(d jobs.DeadLetter) {
 	if len(l.rows) == 0 {
-		l.row("ENTRY", "DIED", "KIND", "ID", "TRIED", "ERROR")
+		l.row("ENTRY", "DIED", "KIND", "TRIED", "ERROR")
 	}
-	l.row(d.Entry, clock(d.Died), kindName(d.Kind), d.ID, fmt.Sprint(d.Attempts), firstLine(d.Error))
+	l.row(d.Entry, clock(d.Died), kindName(d.Kind), fmt.Sprint(d.Attempts), firstLine(d.Error))
 }
 
 func (t *tool) deadShowCommand() *cobra.Command {

@@ -36,7 +36,7 @@ func TestDeadLetters(t *testing.T) {
 		if len(list) != 4 || !strings.HasPrefix(list[1], entries[2]) || !strings.HasPrefix(list[3], entries[0]) {
 			t.Fatalf("the newest is not first: %q", list)
 		}
-		has(t, list[0], "ENTRY", "DIED", "KIND", "ID", "TRIED", "ERROR")
+		has(t, list[0], "ENTRY", "DIED", "KIND", "TRIED", "ERROR")
 		has(t, list[1], "send_tickets", "550 no such mailbox …")
 		for _, c := range []struct {
 			args string

@@ -2,6 +2,7 @@
 // wrong around it. It replays, corrects, discards and cancels, and each of these is written to the audit trail.
 //
 //	go install github.com/stagedoor/jobs/cmd/jobs@latest
+//	alias jobs='env jobs'    # most shells have a builtin of that name; in scripts, write env jobs
 //
 //	REDIS_URL=redis://localhost:6379 jobs stats --by-kind
 //	jobs dead ls --kind render_tickets --since 2h
@@ -115,6 +116,8 @@ func (t *tool) root() *cobra.Command {
 }
 
 const rootHelp = `Look after a queue of background jobs.
+
+Most shells have a builtin named jobs. So write env jobs, or once: alias jobs='env jobs'
 
 Redis is --redis, else REDIS_URL, else redis://localhost:6379; see the flags below for TLS,
 Sentinel and Cluster. Passwords come from the URL or from REDIS_PASSWORD (of the sentinels:
