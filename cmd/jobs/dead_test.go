@@ -94,7 +94,7 @@ func (d *desk) morning(entries []string) {
 	}
 
 	trail := d.objects("audit", "ls")
-	if len(trail) != 3 || trail[2]["who"] != "ines" || trail[1]["who"] != "bo" || trail[0]["who"] == "" {
+	if len(trail) != 3 || trail[2]["who"] != "ines" || trail[1]["who"] != "bo" || trail[0]["who"] != actor() {
 		t.Fatalf("the trail is %v", trail)
 	}
 	if a := trail[2]; a["what"] != "replay" || a["entry"] != entries[0] || fmt.Sprint(a["set"]) != "[label]" {
@@ -262,4 +262,44 @@ func TestReplayGoesOnPastWhatCannotBe(t *testing.T) {
 		has(t, s.out, "replayed 1 of 2; 1 could not be")
 		has(t, s.err, "never be read as a job")
 	})
+}
+
+// Of two people who replay the same letters each replays some, and none is replayed twice.
+func TestTwoPeopleReplay(t *testing.T) {
+	t.Parallel()
+	d := onRedis(t)
+	const total = 10
+	js := make([]jobs.Job, total)
+	for i := range js {
+		js[i] = raw("k").Job(nil)
+	}
+	d.die("no", js...)
+	slow := d.command("dead", "replay", "--all", "--yes", "--rate", "5/s", "--json")
+	out, err := slow.StdoutPipe()
+	must(t, err)
+	must(t, slow.Start())
+	eventually(t, "one is replayed", func() bool { return d.stats().Ready >= 1 })
+	d.try("dead", "replay", "--all", "--yes")
+	text, err := io.ReadAll(out)
+	must(t, err)
+	_ = slow.Wait() // its exit code is what counts
+	said := parsed(t, string(text))[0]
+	if n := said["gone"].(float64); n < 1 || said["replayed"].(float64)+n != total || slow.ProcessState.ExitCode() != exitPartly {
+		t.Errorf("the slow one says %v, and ends with %d", said, slow.ProcessState.ExitCode())
+	}
+	if s := d.stats(); s.Ready != total || s.Dead != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestOlder(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{{"1-0", "2-0", true}, {"2-0", "1-0", false}, {"1-1", "1-2", true}, {"1-2", "1-2", false}, {"9-0", "10-0", true}, {"", "1-0", true}} {
+		if older(c.a, c.b) != c.want {
+			t.Errorf("%q, %q", c.a, c.b)
+		}
+	}
 }

@@ -399,6 +399,26 @@ func TestOneBridgeAtATime(t *testing.T) {
 	}
 }
 
+// A bridge that was silent for longer than its lease finds another at work, and leaves it alone.
+func TestALostLock(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.enqueue("one", map[string]any{})
+	b := y.bridge()
+	b.kinds = map[string]Convert{"image:resize": func(t *asynq.TaskInfo) (jobs.Job, error) {
+		return jobs.Job{Kind: "resize_image"}, y.rdb.Set(context.Background(), "new:from-asynq:lock", "another", 0).Err()
+	}}
+	if _, err := b.Pass(t.Context(), "default"); err == nil || !strings.Contains(err.Error(), "another bridge has begun") {
+		t.Errorf("it went on: %v", err)
+	}
+	if got := y.rdb.Get(t.Context(), "new:from-asynq:lock").Val(); got != "another" {
+		t.Errorf("the lock is %q's", got)
+	}
+	if info, err := y.source.GetQueueInfo("default"); err != nil || info.Pending != 1 {
+		t.Errorf("asynq has %+v, %v", info, err)
+	}
+}
+
 func TestFlat(t *testing.T) {
 	t.Parallel()
 	for payload, want := range map[string]string{
