@@ -71,7 +71,11 @@ type usageError struct{ error }
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func (t *tool) complain(err error) {
-	if errors.Is(err, errSaid) {
+	switch {
+	case errors.Is(err, errSaid):
+		return
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(t.err, "jobs: interrupted")
 		return
 	}
 	fmt.Fprintln(t.err, "jobs: "+safe(trimmed(err)))

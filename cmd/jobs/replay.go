@@ -283,7 +283,7 @@ func (t *tool) all(ctx context.Context, letters []marked, every time.Duration, v
 	var broken error
 	for i, m := range letters {
 		if next = waited(ctx, next, every); ctx.Err() != nil {
-			broken = context.Cause(ctx)
+			broken = ctx.Err()
 			break
 		}
 		// One that has begun is not cut off: its answer would be missing.

@@ -134,7 +134,7 @@ func TestProgressIsShownOnATerminal(t *testing.T) {
 	if code := term.end(); code != exitInterrupted {
 		t.Errorf("exit code %d: %q", code, term.text())
 	}
-	has(t, term.text(), "\r\x1b[K", "are left as they were")
+	has(t, term.text(), "\r\x1b[K", "are left as they were", "jobs: interrupted")
 	s := d.try("dead", "replay", "--all", "--yes", "--rate", "10/s")
 	lacks(t, s.out+s.err, "[#", "\r", "\x1b")
 	has(t, s.out, "replayed ")
