@@ -1,0 +1,306 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/stagedoor/jobs"
+)
+
+// choice is a filter as flags say it.
+type choice struct {
+	id, kind, err, since, until, before string
+	limit                               int
+}
+
+// flags adds them to c; usual is how many are listed without --limit.
+func (f *choice) flags(c *cobra.Command, usual int) {
+	c.Flags().StringVar(&f.id, "id", "", "of the job with this ID")
+	c.Flags().StringVar(&f.kind, "kind", "", "of this kind")
+	c.Flags().StringVar(&f.err, "error", "", "whose error has this text in it")
+	c.Flags().StringVar(&f.since, "since", "", "that died at this `time` or later: 2h, yesterday, 2026-11-29T14:00:00Z, …")
+	c.Flags().StringVar(&f.until, "until", "", "that died before this `time`")
+	c.Flags().IntVar(&f.limit, "limit", usual, "at most so many; 0: all")
+}
+
+// filter reads the flags; what is relative counts from Redis's clock.
+func (f choice) filter(ctx context.Context, t *tool) (jobs.Filter, error) {
+	out := jobs.Filter{ID: f.id, Kind: f.kind, Error: f.err, Before: f.before, Limit: f.limit}
+	if f.limit < 0 {
+		return out, usage("--limit is negative")
+	}
+	if f.since == "" && f.until == "" {
+		return out, nil
+	}
+	now := t.now(ctx)
+	for _, bound := range [...]struct {
+		text string
+		at   *time.Time
+	}{{f.since, &out.Since}, {f.until, &out.Until}} {
+		if bound.text == "" {
+			continue
+		}
+		at, err := instant(bound.text, now)
+		if err != nil {
+			return out, err
+		}
+		*bound.at = at
+	}
+	return out, nil
+}
+
+// narrow reports whether the flags choose anything.
+func (f choice) narrow() bool {
+	return f.id+f.kind+f.err+f.since+f.until != ""
+}
+
+type letterJSON struct {
+	Entry     string     `json:"entry"`
+	ID        string     `json:"id"`
+	Kind      string     `json:"kind"`
+	Died      time.Time  `json:"died"`
+	Attempts  int        `json:"attempts"`
+	Reason    string     `json:"reason"`
+	Error     string     `json:"error"`
+	Traceback string     `json:"traceback,omitempty"`
+	Tick      *time.Time `json:"tick,omitempty"`
+	RequestID string     `json:"request_id,omitempty"`
+	Trace     string     `json:"trace,omitempty"`
+	bytesOf
+	Raw    string `json:"raw,omitempty"`
+	Raw64  []byte `json:"raw_base64,omitempty"`
+	Replay string `json:"replay,omitempty"` // of a dry run
+}
+
+// letterOf is all of a letter.
+func letterOf(d jobs.DeadLetter) letterJSON {
+	out := letterJSON{
+		Entry: d.Entry, ID: d.ID, Kind: d.Kind, Died: d.Died.UTC(), Attempts: d.Attempts, Reason: string(d.Reason),
+		Error: d.Error, Traceback: d.Traceback, Tick: utc(d.Tick), RequestID: d.RequestID, Trace: d.Trace,
+		bytesOf: fieldsOf(d.Fields), Raw: d.Raw,
+	}
+	if !utf8.ValidString(d.Raw) {
+		out.Raw, out.Raw64 = "", []byte(d.Raw)
+	}
+	return out
+}
+
+func (t *tool) deadListCommand() *cobra.Command {
+	const usual = 100
+	var f choice
+	c := t.command("ls", "List dead letters, the newest first", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		filter, err := f.filter(ctx, t)
+		if err != nil {
+			return err
+		}
+		return t.listDead(ctx, filter)
+	})
+	f.flags(c, usual)
+	c.Flags().StringVar(&f.before, "before", "", "older than this `entry`: to go on where a list ended")
+	return c
+}
+
+func (t *tool) listDead(ctx context.Context, f jobs.Filter) error {
+	if t.json {
+		n := 0
+		for d, err := range t.client.DeadLetters().Newest(ctx, f) {
+			if err == nil {
+				err = t.line(letterOf(d))
+			}
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		return some(n)
+	}
+	var list letterTable
+	for d, err := range t.client.DeadLetters().Newest(ctx, f) {
+		if err != nil {
+			return err
+		}
+		list.add(d)
+	}
+	if err := list.print(t.out, width(t.out)); err != nil {
+		return err
+	}
+	if n := len(list.rows) - 1; n > 0 && n == f.Limit {
+		last := list.rows[n][0]
+		fmt.Fprintf(t.err, "There may be more: --before %s, or --limit 0 for all.\n", last)
+	}
+	return some(len(list.rows) - 1)
+}
+
+// some is errNothing for 0.
+func some(n int) error {
+	if n <= 0 {
+		return errNothing
+	}
+	return nil
+}
+
+// letterTable lists letters; without one it prints nothing. IDs, which are long, would leave
+// no room for the error; show and --json have them.
+type letterTable struct{ table }
+
+func (l *letterTable) add(d jobs.DeadLetter) {
+	if len(l.rows) == 0 {
+		l.row("ENTRY", "DIED", "KIND", "TRIED", "ERROR")
+	}
+	l.row(d.Entry, clock(d.Died), kindName(d.Kind), fmt.Sprint(d.Attempts), firstLine(d.Error))
+}
+
+func (t *tool) deadShowCommand() *cobra.Command {
+	return t.command("show ENTRY…", "Show dead letters: fields, error, traceback, and what was done by hand", cobra.MinimumNArgs(1),
+		func(ctx context.Context, entries []string) error {
+			return t.each(entries, func(entry string) error {
+				d, err := t.client.DeadLetters().Get(ctx, entry)
+				switch {
+				case err != nil:
+					return err
+				case t.json:
+					return t.line(letterOf(d))
+				}
+				return t.showDead(ctx, d)
+			})
+		})
+}
+
+// each acts on each argument. What is not there is said, and the others go on.
+func (t *tool) each(args []string, act func(string) error) error {
+	missed := false
+	for _, arg := range args {
+		err := act(arg)
+		if err != nil && exitOf(err) == exitRedis {
+			return err
+		}
+		if err != nil {
+			missed = true
+			fmt.Fprintln(t.err, "jobs: "+safe(trimmed(err)))
+		}
+	}
+	if missed {
+		return errSaid
+	}
+	return nil
+}
+
+func (t *tool) showDead(ctx context.Context, d jobs.DeadLetter) error {
+	var b strings.Builder
+	var tab table
+	tab.row("entry", d.Entry)
+	tab.row("id", d.ID)
+	tab.row("kind", kindName(d.Kind))
+	tab.row("died", clock(d.Died)+", "+age(t.now(ctx).Sub(d.Died))+" ago")
+	tab.row("tried", fmt.Sprint(d.Attempts))
+	tab.row("reason", string(d.Reason))
+	for _, f := range [...][2]string{{"request", d.RequestID}, {"trace", d.Trace}} {
+		if f[1] != "" {
+			tab.row(f[0], f[1])
+		}
+	}
+	if !d.Tick.IsZero() {
+		tab.row("tick", clock(d.Tick))
+	}
+	_ = tab.print(&b, 0) // a Builder takes everything
+	section(&b, "fields", fieldLines(d.Fields))
+	section(&b, "raw", d.Raw)
+	section(&b, "error", d.Error)
+	section(&b, "traceback", d.Traceback)
+	section(&b, "by hand", t.history(ctx, d))
+	_, err := io.WriteString(t.out, b.String()+"\n")
+	return err
+}
+
+func section(b *strings.Builder, title, text string) {
+	if text != "" {
+		b.WriteString("\n" + title + "\n" + safeLines(text, "  "))
+	}
+}
+
+// fieldLines are fields, one a line.
+func fieldLines(m jobs.Fields) string {
+	var b strings.Builder
+	wide := 0
+	for name := range m {
+		wide = max(wide, utf8.RuneCountInString(safe(name)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		fmt.Fprintf(&b, "%-*s  %s\n", wide, safe(name), safe(m[name]))
+	}
+	return b.String()
+}
+
+// history is what was done by hand to a letter's job.
+func (t *tool) history(ctx context.Context, d jobs.DeadLetter) string {
+	var b strings.Builder
+	for a, err := range t.client.Audit(ctx, jobs.Filter{ID: d.ID, Kind: d.Kind}) {
+		if err != nil || d.ID == "" {
+			break // the letter is what was asked for
+		}
+		fmt.Fprintf(&b, "%s  %s  %s %s\n", clock(a.At), safe(cmp.Or(a.Who, "?")), a.What, safe(strings.Join(a.Set, " ")))
+	}
+	return b.String()
+}
+
+func (t *tool) deadExportCommand() *cobra.Command {
+	var f choice
+	var path string
+	c := t.command("export", "Write dead letters, the oldest first, as JSON, one a line", cobra.NoArgs,
+		func(ctx context.Context, _ []string) error {
+			filter, err := f.filter(ctx, t)
+			if err != nil {
+				return err
+			}
+			if path == "" {
+				return t.export(ctx, filter)
+			}
+			// The letters hold customers' data.
+			file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+			if err != nil {
+				return usage("--output: %w", err)
+			}
+			to := *t
+			to.out = file
+			return cmp.Or(to.export(ctx, filter), file.Close())
+		})
+	f.flags(c, 0)
+	c.Flags().StringVarP(&path, "output", "o", "", "a new `file`, readable by you alone; else the standard output")
+	c.Long = `Write dead letters, the oldest first, as JSON, one a line: all that is known of them. Fields are
+an object of strings, or fields_base64, names and values in base64, where something is no UTF-8.`
+	return c
+}
+
+func (t *tool) export(ctx context.Context, f jobs.Filter) error {
+	n := 0
+	bar := t.progress("exported", 0)
+	defer bar.end()
+	for d, err := range t.client.DeadLetters().List(ctx, f) {
+		if err == nil {
+			err = t.line(letterOf(d))
+		}
+		if err != nil {
+			return err
+		}
+		n++
+		bar.at(n)
+	}
+	return some(n)
+}
+
+// exitOf is what an error that Redis or the library gave means.
+func exitOf(err error) int {
+	if refusedBy(err) || unreachable(err) {
+		return exitRedis
+	}
+	return exitPartly
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stagedoor/jobs"
+)
+
+type delayedJSON struct {
+	ID        string     `json:"id"`
+	Kind      string     `json:"kind"`
+	Due       time.Time  `json:"due"`
+	Attempts  int        `json:"attempts"`
+	LastError string     `json:"last_error,omitempty"`
+	Tick      *time.Time `json:"tick,omitempty"`
+	RequestID string     `json:"request_id,omitempty"`
+	Trace     string     `json:"trace,omitempty"`
+	bytesOf
+}
+
+func (t *tool) delayedListCommand() *cobra.Command {
+	const usual = 100
+	var kind, from, until string
+	var limit int
+	c := t.command("ls", "List what is not due yet, the earliest first", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		now := t.now(ctx)
+		var first, last time.Time
+		var err error
+		if from != "" {
+			if first, err = instant(from, now); err != nil {
+				return err
+			}
+		}
+		if until != "" {
+			if last, err = instant(until, now); err != nil {
+				return err
+			}
+		}
+		return t.listDelayed(ctx, now, first, last, kind, limit)
+	})
+	c.Flags().StringVar(&kind, "kind", "", "of this kind")
+	c.Flags().StringVar(&from, "from", "", "due at this `time` or later: +2h, tomorrow, …")
+	c.Flags().StringVar(&until, "until", "", "due before this `time`")
+	c.Flags().IntVar(&limit, "limit", usual, "at most so many; 0: all")
+	return c
+}
+
+func (t *tool) listDelayed(ctx context.Context, now, from, until time.Time, kind string, limit int) error {
+	var tab table
+	tab.row("DUE", "IN", "KIND", "ID", "ATTEMPTS", "LAST ERROR")
+	n := 0
+	for j, err := range t.client.Delayed().ListFrom(ctx, from) {
+		if err != nil {
+			return err
+		}
+		if !until.IsZero() && !j.Due.Before(until) || limit > 0 && n >= limit {
+			break
+		}
+		if kind != "" && j.Kind != kind {
+			continue
+		}
+		n++
+		if !t.json {
+			tab.row(clock(j.Due), age(j.Due.Sub(now)), kindName(j.Kind), j.ID, fmt.Sprint(j.Attempts), firstLine(j.LastError))
+			continue
+		}
+		if err := t.line(delayedOf(j)); err != nil {
+			return err
+		}
+	}
+	if !t.json && n > 0 {
+		if err := tab.print(t.out, width(t.out)); err != nil {
+			return err
+		}
+		if n == limit {
+			fmt.Fprintln(t.err, "There may be more: --from, or --limit 0 for all.")
+		}
+	}
+	return some(n)
+}
+
+func delayedOf(j jobs.DelayedJob) delayedJSON {
+	return delayedJSON{
+		ID: j.ID, Kind: j.Kind, Due: j.Due.UTC(), Attempts: j.Attempts, LastError: j.LastError, Tick: utc(j.Tick),
+		RequestID: j.RequestID, Trace: j.Trace, bytesOf: fieldsOf(j.Fields),
+	}
+}
+
+func (t *tool) delayedRunNowCommand() *cobra.Command {
+	return t.command("run-now ID…", "Make delayed jobs ready at once", cobra.MinimumNArgs(1), func(ctx context.Context, ids []string) error {
+		return t.eachJob(ids, "ready", func(id string) error { return t.client.Delayed().RunNow(ctx, id) })
+	})
+}
+
+func (t *tool) delayedCancelCommand() *cobra.Command {
+	return t.command("cancel ID…", "Take delayed jobs away, so that they never run", cobra.MinimumNArgs(1), func(ctx context.Context, ids []string) error {
+		if err := t.ask(ctx, "Cancel "+plural(len(ids), "delayed job")+" for good?"); err != nil {
+			return err
+		}
+		return t.eachJob(ids, "cancelled", func(id string) error { return t.client.Delayed().Cancel(ctx, id) })
+	})
+}
+
+// eachJob acts on each job and says of each that it has.
+func (t *tool) eachJob(ids []string, done string, act func(id string) error) error {
+	return t.each(ids, func(id string) error {
+		if err := act(id); err != nil {
+			return err
+		}
+		return t.say(done, id)
+	})
+}
+
+// say says what was done to what.
+func (t *tool) say(what, id string) error {
+	if t.json {
+		return t.line(map[string]string{"id": id, "done": what})
+	}
+	_, err := fmt.Fprintln(t.out, what, safe(id))
+	return err
+}

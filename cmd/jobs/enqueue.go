@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"github.com/stagedoor/jobs"
+)
+
+func (t *tool) enqueueCommand() *cobra.Command {
+	var id, at, in, request string
+	c := t.command("enqueue KIND [field=value…]", "Enqueue a job", cobra.MinimumNArgs(1), func(ctx context.Context, args []string) error {
+		set, err := assignments(args[1:])
+		if err != nil {
+			return err
+		}
+		job := jobs.Job{ID: id, Kind: args[0], Fields: set, RequestID: request}
+		switch {
+		case at != "" && in != "":
+			return usage("--at and --in exclude each other")
+		case at != "":
+			when, err := instant(at, t.now(ctx))
+			if err != nil {
+				return err
+			}
+			job = job.At(when)
+		case in != "":
+			wait, err := duration(in)
+			if err != nil {
+				return err
+			}
+			job = job.In(wait)
+		}
+		return t.enqueue(ctx, job)
+	})
+	c.Long = `Enqueue a job, at once or later, and print its ID. The arguments are taken as they are: what they
+mean to the kind is known only to its worker, which dead-letters what it cannot read.`
+	c.Flags().StringVar(&id, "id", "", "the job's ID; else a new one")
+	c.Flags().StringVar(&at, "at", "", "due at this `time`: RFC 3339, 14:00, \"tomorrow 09:00\", +2h, …")
+	c.Flags().StringVar(&in, "in", "", "due after this `duration`: 90s, 2h30m, 3d")
+	c.Flags().StringVar(&request, "request-id", "", "of the request that it belongs to")
+	return c
+}
+
+func (t *tool) enqueue(ctx context.Context, job jobs.Job) error {
+	if job.ID == "" {
+		job.ID = uuid.Must(uuid.NewV7()).String()
+	}
+	err := t.client.Enqueue(ctx, job)
+	if e, ok := errors.AsType[*jobs.EnqueueError](err); ok && e.Uncertain > 0 {
+		return fmt.Errorf("%w; its ID is %s", err, job.ID)
+	}
+	if err != nil && !refusedBy(err) && !unreachable(err) {
+		return usage("%w", err) // the library would not send it
+	}
+	if err != nil {
+		return err
+	}
+	t.warnUnknown(ctx, job.Kind)
+	if t.json {
+		return t.line(map[string]string{"id": job.ID, "kind": job.Kind})
+	}
+	_, err = fmt.Fprintln(t.out, safe(job.ID))
+	return err
+}
+
+// warnUnknown says where nobody would run a job: its kind may be mistyped.
+func (t *tool) warnUnknown(ctx context.Context, kind string) {
+	workers, err := t.client.Workers(ctx)
+	known := err != nil || slices.ContainsFunc(workers, func(w jobs.Worker) bool { return slices.Contains(w.Kinds, kind) })
+	if !known {
+		fmt.Fprintf(t.err, "jobs: it is enqueued, but no living worker handles the kind %s\n", safe(kind))
+	}
+}

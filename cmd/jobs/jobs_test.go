@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stagedoor/jobs"
+)
+
+func z(score float64, member string) redis.Z { return redis.Z{Score: score, Member: member} }
+
+func TestDelayed(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.do(exitPartly, "delayed", "ls")
+		for id, in := range map[string]time.Duration{"soon": time.Minute, "later": 3 * time.Hour, "tomorrow": 24 * time.Hour} {
+			job := raw("k_" + id).Job(jobs.Fields{"n": "1"}).In(in)
+			job.ID = id
+			must(t, d.client.Enqueue(t.Context(), job))
+		}
+		for _, c := range []struct{ args, want string }{
+			{"", "soon later tomorrow"},
+			{"--limit 2", "soon later"},
+			{"--kind k_later", "later"},
+			{"--from +1h", "later tomorrow"},
+			{"--from +1h --until +5h", "later"},
+		} {
+			var got []string
+			for _, j := range d.objects(append([]string{"delayed", "ls"}, strings.Fields(c.args)...)...) {
+				got = append(got, j["id"].(string))
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("delayed ls %s: %v, want %s", c.args, got, c.want)
+			}
+		}
+		list := strings.Split(d.do(exitDone, "delayed", "ls"), "\n")
+		has(t, list[0], "DUE", "IN", "KIND", "ID", "LAST ERROR")
+		has(t, list[2], "2h59m", "k_later", "later")
+
+		has(t, d.do(exitDone, "delayed", "run-now", "soon"), "ready soon")
+		if s := d.try("delayed", "cancel", "later"); s.code != exitUsage || d.stats().Delayed != 2 {
+			t.Errorf("cancelled without --yes: %+v", s)
+		}
+		if s := d.try("delayed", "cancel", "later", "nobody", "-y"); s.code != exitPartly || s.out != "cancelled later\n" {
+			t.Errorf("one that is there and one that is not: %+v", s)
+		}
+		if s := d.stats(); s.Ready != 1 || s.Delayed != 1 {
+			t.Errorf("left: %+v", s)
+		}
+		d.do(exitPartly, "delayed", "run-now", "later")
+	})
+}
+
+func TestEnqueue(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		s := d.try("enqueue", "send_tickets", "order_id=4471", "note=a=b c", "empty=", "--request-id", "r1")
+		if s.code != exitDone {
+			t.Fatal(s)
+		}
+		has(t, s.err, "no living worker handles the kind send_tickets")
+		entries, err := d.rdb.XRange(t.Context(), d.prefix+"jobs", "-", "+").Result()
+		must(t, err)
+		v := entries[0].Values
+		for name, want := range map[string]string{
+			"kind": "send_tickets", "order_id": "4471", "note": "a=b c", "empty": "", "request_id": "r1", "job_id": strings.TrimSpace(s.out),
+		} {
+			if v[name] != want {
+				t.Errorf("%s is %q, want %q", name, v[name], want)
+			}
+		}
+		if got := d.objects("enqueue", "k", "--id", "one", "--in", "1d"); got[0]["id"] != "one" {
+			t.Errorf("got %v", got)
+		}
+		d.do(exitDone, "enqueue", "k", "--id", "two", "--at", "2999-01-02T03:04:05Z")
+		var due []time.Time
+		for j, err := range d.client.Delayed().List(t.Context()) {
+			must(t, err)
+			due = append(due, j.Due)
+		}
+		in := time.Until(due[0])
+		if len(due) != 2 || in < 23*time.Hour || in > 25*time.Hour || !due[1].Equal(time.Date(2999, 1, 2, 3, 4, 5, 0, time.UTC)) {
+			t.Errorf("due at %v", due)
+		}
+		for _, args := range []string{"enqueue two\x00names", "enqueue k error=x"} {
+			if s := d.try(strings.SplitN(strings.ReplaceAll(args, "\x00", "\u00a0 "), " ", 3)...); s.code != exitUsage {
+				t.Errorf("%q: %+v", args, s)
+			}
+		}
+	})
+}
+
+func TestWorkersAndSchedules(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.do(exitPartly, "workers")
+		d.do(exitPartly, "schedule", "ls")
+		d.do(exitPartly, "schedule", "run-now", "nightly")
+
+		running, release := make(chan string, 10), make(chan struct{})
+		r := jobs.NewRunner(d.client, jobs.Config{Worker: "desk", Slots: 3, Lease: time.Second, Logger: slog.New(slog.DiscardHandler)})
+		jobs.Handle(r, raw("render_tickets"), func(ctx context.Context, _ jobs.Fields) error {
+			j, _ := jobs.FromContext(ctx)
+			running <- j.ID
+			<-release
+			return nil
+		})
+		r.Schedule(jobs.Periodic{Name: "nightly", When: jobs.Daily(3, 0), Job: raw("render_tickets").Job(jobs.Fields{"from": "schedule"})})
+		stop := d.run(r)
+		t.Cleanup(func() { close(release); stop() })
+		d.do(exitDone, "enqueue", "render_tickets", "--id", "one")
+		<-running
+
+		var w map[string]any
+		eventually(t, "the worker says what runs", func() bool {
+			s := d.try("workers", "--json")
+			if s.code != exitDone {
+				return false
+			}
+			w = parsed(t, s.out)[0]
+			return len(w["running"].([]any)) == 1
+		})
+		job := w["running"].([]any)[0].(map[string]any)
+		if w["alive"] != true || w["slots"] != 3. || job["id"] != "one" || job["kind"] != "render_tickets" {
+			t.Errorf("got %v", w)
+		}
+		if s := d.try("enqueue", "render_tickets", "--in", "1h"); s.err != "" {
+			t.Errorf("its kind is known, and yet: %s", s.err)
+		}
+		text := d.do(exitDone, "workers")
+		has(t, text, "WORKER", "desk-", "1 of 3", "\n  render_tickets", "one", "attempt 1")
+		d.schedules(running)
+	})
+}
+
+func (d *desk) schedules(running chan string) {
+	t := d.t
+	s := d.objects("schedule", "ls")[0]
+	next, err := time.Parse(time.RFC3339, s["next"].(string))
+	if err != nil || next.Hour() != 3 || s["name"] != "nightly" || s["kind"] != "render_tickets" || s["workers"] != 1. {
+		t.Errorf("got %v, %v", s, err)
+	}
+	has(t, d.do(exitDone, "schedule", "ls"), "NAME", "EXPRESSION", "nightly", "03:00:00")
+	has(t, d.do(exitDone, "schedule", "run-now", "nightly", "--as", "ines"), "enqueued nightly")
+	<-running
+	trail := d.objects("audit", "ls")
+	if !slices.ContainsFunc(trail, func(a map[string]any) bool {
+		return a["who"] == "ines" && a["what"] == "run schedule" && a["schedule"] == "nightly"
+	}) {
+		t.Errorf("the trail is %v", trail)
+	}
+}

@@ -1,0 +1,368 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/fields"
+)
+
+// marked is a letter that is to be acted on.
+type marked struct {
+	entry, kind string
+	raw         bool // it was never readable as a job
+}
+
+// picked are the letters that arguments or flags choose, of those that are dead now, the
+// oldest first. It sees them all before anything is done to one, so that what dies again
+// meanwhile is not among them.
+func (t *tool) picked(ctx context.Context, entries []string, f choice, all bool, see func(jobs.DeadLetter)) ([]marked, error) {
+	switch {
+	case len(entries) > 0 && (f.narrow() || all):
+		return nil, usage("name entries or choose by flags, not both")
+	case len(entries) == 0 && !f.narrow() && !all:
+		return nil, usage("which? Name entries, choose by flags (--kind, --error, --since, …), or say --all")
+	}
+	var found []marked
+	add := func(d jobs.DeadLetter) {
+		see(d)
+		found = append(found, marked{d.Entry, d.Kind, d.Raw != ""})
+	}
+	if len(entries) > 0 {
+		err := t.each(entries, func(entry string) error {
+			d, err := t.client.DeadLetters().Get(ctx, entry)
+			if err == nil {
+				add(d)
+			}
+			return err
+		})
+		return found, err
+	}
+	filter, err := f.filter(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	newest := ""
+	for d, err := range t.client.DeadLetters().Newest(ctx, jobs.Filter{Limit: 1}) {
+		if err != nil {
+			return nil, err
+		}
+		newest = d.Entry
+	}
+	for d, err := range t.client.DeadLetters().List(ctx, filter) {
+		if err != nil {
+			return nil, err
+		}
+		if older(newest, d.Entry) {
+			break
+		}
+		add(d)
+	}
+	return found, some(len(found))
+}
+
+// older reports whether stream ID a is smaller than b.
+func older(a, b string) bool {
+	ams, aseq := streamID(a)
+	bms, bseq := streamID(b)
+	return ams < bms || ams == bms && aseq < bseq
+}
+
+func streamID(id string) (ms, seq uint64) {
+	left, right, _ := strings.Cut(id, "-")
+	ms, _ = strconv.ParseUint(left, 10, 64)
+	seq, _ = strconv.ParseUint(right, 10, 64)
+	return ms, seq
+}
+
+const replayHelp = `Put dead letters back on the stream, with their original fields, under their IDs and with no attempts
+made: those that are named, or those that the flags choose of what is dead now, the oldest first. What dies
+again meanwhile is not replayed again. Each is recorded in the audit trail.
+
+Of two people who replay a letter one does; the other is told that it is gone. Ctrl-C ends it between two
+letters and says how far it came: the same command then goes on with the rest.`
+
+func (t *tool) deadReplayCommand() *cobra.Command {
+	var f choice
+	var r replay
+	var rate string
+	var set []string
+	var all bool
+	c := t.command("replay [ENTRY…]", "Put dead letters back on the stream", cobra.ArbitraryArgs,
+		func(ctx context.Context, entries []string) (err error) {
+			if r.every, err = pace(rate); err != nil {
+				return err
+			}
+			if r.set, err = assignments(set); err != nil {
+				return err
+			}
+			return t.replay(ctx, r, func(see func(jobs.DeadLetter)) ([]marked, error) {
+				return t.picked(ctx, entries, f, all, see)
+			})
+		})
+	c.Long = replayHelp
+	f.flags(c, 0)
+	c.Flags().BoolVar(&all, "all", false, "every one")
+	c.Flags().BoolVar(&r.dry, "dry-run", false, "only say which it would be")
+	c.Flags().StringVar(&rate, "rate", "", "how fast: 50/s, 600/m, 100/h; else as fast as it goes")
+	c.Flags().StringArrayVar(&set, "set", nil, "correct a field: `name=value`; may be repeated")
+	return c
+}
+
+// assignments are the arguments field=value.
+func assignments(list []string) (jobs.Fields, error) {
+	m := jobs.Fields{}
+	for _, a := range list {
+		name, value, ok := strings.Cut(a, "=")
+		switch {
+		case !ok || name == "":
+			return nil, usage("%q is not field=value", a)
+		case fields.Reserved(name):
+			return nil, usage("the field name %q is reserved", name)
+		}
+		if _, twice := m[name]; twice {
+			return nil, usage("the field %q is given twice", name)
+		}
+		m[name] = value
+	}
+	return m, nil
+}
+
+// replay is how.
+type replay struct {
+	every time.Duration
+	set   jobs.Fields
+	dry   bool
+}
+
+func (t *tool) replay(ctx context.Context, r replay, pick func(func(jobs.DeadLetter)) ([]marked, error)) error {
+	if r.dry {
+		return t.dryRun(r, pick)
+	}
+	letters, err := pick(func(jobs.DeadLetter) {})
+	if missed := errors.Is(err, errSaid); err != nil && (!missed || len(letters) == 0) {
+		return err
+	}
+	if len(letters) > 1 {
+		if err := t.ask(ctx, r.question(letters)); err != nil {
+			return err
+		}
+	}
+	d := t.client.DeadLetters()
+	return orSaid(t.all(ctx, letters, r.every, "replayed", func(ctx context.Context, m marked) error {
+		return d.Replay(ctx, m.entry, jobs.ReplayOptions{Set: r.set})
+	}), err)
+}
+
+// orSaid is what a run ended with, or else what its choice did.
+func orSaid(err, before error) error {
+	if err != nil {
+		return err
+	}
+	return before
+}
+
+func (r replay) question(letters []marked) string {
+	return "Replay " + counted(letters) + r.corrections() + "?"
+}
+
+// corrections are what is set, as text.
+func (r replay) corrections() string {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(r.set)) {
+		text += fmt.Sprintf(", with %s=%s", name, r.set[name])
+	}
+	return text
+}
+
+// counted is how many letters of which kind.
+func counted(letters []marked) string {
+	kinds := map[string]bool{}
+	for _, m := range letters {
+		kinds[m.kind] = true
+	}
+	if len(kinds) == 1 {
+		return plural(len(letters), "dead letter") + " of " + kindName(letters[0].kind)
+	}
+	return plural(len(letters), "dead letter") + " of " + plural(len(kinds), "kind")
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func (t *tool) dryRun(r replay, pick func(func(jobs.DeadLetter)) ([]marked, error)) error {
+	var list letterTable
+	var failed error
+	letters, err := pick(func(d jobs.DeadLetter) {
+		if !t.json {
+			list.add(d)
+			return
+		}
+		out := letterOf(d)
+		out.Replay = "would"
+		if d.Raw != "" {
+			out.Replay = "cannot"
+		}
+		if err := t.line(out); failed == nil {
+			failed = err
+		}
+	})
+	if failed != nil || err != nil && !errors.Is(err, errSaid) || len(letters) == 0 {
+		return orSaid(failed, err)
+	}
+	if t.json {
+		return err
+	}
+	if err := list.print(t.out, width(t.out)); err != nil {
+		return err
+	}
+	return orSaid(r.sayDry(t.out, letters), err)
+}
+
+func (r replay) sayDry(w io.Writer, letters []marked) error {
+	raw := 0
+	for _, m := range letters {
+		if m.raw {
+			raw++
+		}
+	}
+	text := "Would replay " + counted(letters) + r.corrections()
+	if r.every > 0 {
+		text += ", in about " + age(r.every*time.Duration(len(letters)))
+	}
+	if raw > 0 {
+		text += fmt.Sprintf("; %d of them cannot be, since they were never readable as a job", raw)
+	}
+	_, err := fmt.Fprintln(w, "\n"+safe(text)+". Nothing was done.")
+	return err
+}
+
+func (t *tool) deadDiscardCommand() *cobra.Command {
+	var f choice
+	var all bool
+	c := t.command("discard [ENTRY…]", "Delete dead letters for good", cobra.ArbitraryArgs,
+		func(ctx context.Context, entries []string) error {
+			letters, err := t.picked(ctx, entries, f, all, func(jobs.DeadLetter) {})
+			if missed := errors.Is(err, errSaid); err != nil && (!missed || len(letters) == 0) {
+				return err
+			}
+			if err := t.ask(ctx, "Discard "+counted(letters)+" for good?"); err != nil {
+				return err
+			}
+			return orSaid(t.all(ctx, letters, 0, "discarded", func(ctx context.Context, m marked) error {
+				return t.client.DeadLetters().Discard(ctx, m.entry)
+			}), err)
+		})
+	f.flags(c, 0)
+	c.Flags().BoolVar(&all, "all", false, "every one")
+	return c
+}
+
+// all acts on letter after letter, at a pace, until it is interrupted or Redis fails, and
+// says how far it came. What one letter alone refuses, or somebody else did first, does not
+// end it.
+func (t *tool) all(ctx context.Context, letters []marked, every time.Duration, verb string, act func(context.Context, marked) error) error {
+	done, gone, refused := 0, 0, 0
+	bar := t.progress(verb, len(letters))
+	next := time.Now()
+	var broken error
+	for i, m := range letters {
+		if next = waited(ctx, next, every); ctx.Err() != nil {
+			broken = ctx.Err()
+			break
+		}
+		// One that has begun is not cut off: its answer would be missing.
+		err := act(context.WithoutCancel(ctx), m)
+		if broken = stops(err); broken != nil {
+			break
+		}
+		switch {
+		case err == nil:
+			done++
+		case errors.Is(err, jobs.ErrNotFound):
+			gone++
+		default:
+			refused++
+			bar.end()
+			fmt.Fprintln(t.err, "jobs: "+safe(trimmed(err)))
+		}
+		bar.at(i + 1)
+	}
+	bar.end()
+	if err := t.sayHow(verb, len(letters), done, gone, refused); err != nil {
+		return err
+	}
+	switch {
+	case broken != nil:
+		return broken
+	case gone+refused > 0:
+		return errSaid
+	}
+	return nil
+}
+
+// waited waits until it is next's turn, or ctx ends, and returns whose turn it is after that.
+// What came late is not made up for.
+func waited(ctx context.Context, next time.Time, every time.Duration) time.Time {
+	if wait := time.Until(next); every > 0 && wait > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+	if now := time.Now(); next.Before(now.Add(-every)) {
+		next = now
+	}
+	return next.Add(every)
+}
+
+func (t *tool) sayHow(verb string, total, done, gone, refused int) error {
+	if t.json {
+		return t.line(map[string]int{verb: done, "gone": gone, "refused": refused, "left": total - done - gone - refused})
+	}
+	text := fmt.Sprintf("%s %d of %d", verb, done, total)
+	if gone > 0 {
+		text += fmt.Sprintf("; %d were gone already", gone)
+	}
+	if refused > 0 {
+		text += fmt.Sprintf("; %d could not be", refused)
+	}
+	if left := total - done - gone - refused; left > 0 {
+		text += fmt.Sprintf("; %d are left as they were", left)
+	}
+	_, err := fmt.Fprintln(t.out, text)
+	return err
+}
+
+// stops is err where it is not about one letter: Redis is away, or refuses.
+func stops(err error) error {
+	if err != nil && (errors.Is(err, jobs.ErrUncertain) || refusedBy(err) || unreachable(err)) {
+		return err
+	}
+	return nil
+}
+
+func refusedBy(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok && !errors.Is(err, redis.Nil)
+}
+
+func unreachable(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, redis.ErrClosed)
+}

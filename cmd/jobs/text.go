@@ -1,0 +1,172 @@
+package main
+
+// What lies in Redis was written by others: nothing of it reaches a terminal raw. All text
+// goes through safe, all JSON through line.
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stagedoor/jobs"
+	"golang.org/x/term"
+)
+
+// safe is s with everything that is not printable written as Go escapes it: control
+// characters and escape sequences, what changes the direction of writing, what has no width,
+// and bytes that are no UTF-8.
+func safe(s string) string {
+	if !strings.ContainsFunc(s, hostile) {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case !hostile(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(escaped(r))
+		}
+	}
+	return b.String()
+}
+
+func hostile(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
+
+func escaped(r rune) string { return strings.Trim(fmt.Sprintf("%+q", r), "'") }
+
+// safeLines is safe, but line breaks and tabs at the beginnings stay.
+func safeLines(s, indent string) string {
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		line = strings.TrimRight(line, "\r\n")
+		text := strings.TrimLeft(line, "\t")
+		b.WriteString(indent + strings.Repeat("    ", len(line)-len(text)) + safe(text) + "\n")
+	}
+	return b.String()
+}
+
+// line prints v as one line of JSON that is safe on a terminal too.
+func (t *tool) line(v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(t.out, plain(b.String()))
+	return err
+}
+
+// plain escapes what is not printable in a line of JSON; such runes stand in strings only.
+func plain(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// bytesOf are fields as JSON says them, as members of delayed do: as they are or, where
+// something is no UTF-8, all names and values in base64.
+type bytesOf struct {
+	Fields map[string]string `json:"fields,omitempty"`
+	Base64 map[string][]byte `json:"fields_base64,omitempty"`
+}
+
+func fieldsOf(m jobs.Fields) bytesOf {
+	for name, value := range m {
+		if utf8.ValidString(name) && utf8.ValidString(value) {
+			continue
+		}
+		all := make(map[string][]byte, len(m))
+		for name, value := range m {
+			all[base64.StdEncoding.EncodeToString([]byte(name))] = []byte(value)
+		}
+		return bytesOf{Base64: all}
+	}
+	return bytesOf{Fields: m}
+}
+
+// width is the terminal's; 0 where w is none.
+func width(w any) int {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	n, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || n <= 0 {
+		return 80
+	}
+	return n
+}
+
+// A table is printed when it is whole; on a terminal its lines are cut to its width.
+type table struct {
+	rows [][]string
+}
+
+func (tab *table) row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = safe(c)
+	}
+	tab.rows = append(tab.rows, cells)
+}
+
+func (tab *table) print(w io.Writer, limit int) error {
+	var widths []int
+	for _, row := range tab.rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	var b strings.Builder
+	for _, row := range tab.rows {
+		var line strings.Builder
+		for i, c := range row {
+			line.WriteString(c)
+			if i < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)+2))
+			}
+		}
+		b.WriteString(cut(strings.TrimRight(line.String(), " "), limit) + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// cut is s, at most limit runes long; 0: all of it.
+func cut(s string, limit int) string {
+	if limit <= 0 || utf8.RuneCountInString(s) <= limit {
+		return s
+	}
+	return string([]rune(s)[:limit-1]) + "…"
+}
+
+// firstLine is what fits into a table.
+func firstLine(s string) string {
+	first, rest, _ := strings.Cut(s, "\n")
+	if strings.TrimSpace(rest) != "" {
+		first += " …"
+	}
+	return first
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// now is Redis's clock, which is the one that decides; where it may not be asked, ours.
+func (t *tool) now(ctx context.Context) time.Time {
+	if now, err := t.rdb.Time(ctx).Result(); err == nil {
+		return now
+	}
+	return time.Now()
+}
+
+// instant reads a time as the root command's help has it.
+func instant(text string, now time.Time) (time.Time, error) {
+	text = strings.TrimSpace(text)
+	now = now.In(time.Local)
+	for _, layout := range [...]string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return at, nil
+		}
+	}
+	if d, err := duration(strings.TrimPrefix(text, "+")); err == nil {
+		if strings.HasPrefix(text, "+") {
+			return now.Add(d), nil
+		}
+		return now.Add(-d), nil
+	}
+	if at, ok := onDay(text, now); ok {
+		return at, nil
+	}
+	return time.Time{}, usage("the time %q is none of those that jobs help tells of", text)
+}
+
+// onDay reads "yesterday", "today 14:00", "14:00".
+func onDay(text string, now time.Time) (time.Time, bool) {
+	if text == "now" {
+		return now, true
+	}
+	days := map[string]int{"yesterday": -1, "today": 0, "tomorrow": 1}
+	day, clock, both := strings.Cut(text, " ")
+	shift, named := days[day]
+	if !named {
+		clock, both = text, true
+	}
+	var hour, minute int
+	if both {
+		at, err := time.Parse("15:04", strings.TrimSpace(clock))
+		if err != nil {
+			return time.Time{}, false
+		}
+		hour, minute = at.Hour(), at.Minute()
+	}
+	y, m, d := now.Date()
+	return time.Date(y, m, d+shift, hour, minute, 0, 0, now.Location()), named || both
+}
+
+// duration is Go's, and days: 90s, 2h30m, 3d.
+func duration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseFloat(days, 64)
+		if err != nil || !(n >= 0 && n <= 36500) {
+			return 0, usage("the duration %q cannot be read", text)
+		}
+		return time.Duration(n * float64(24*time.Hour)), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, usage("the duration %q cannot be read: it is written as 90s, 2h30m or 3d", text)
+	}
+	return d, nil
+}
+
+// age is a duration as people say it.
+func age(d time.Duration) string {
+	switch d = max(0, d); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(math.Round(d.Hours()/24)))
+}
+
+// clock is a time as tables have it, in the local time zone.
+func clock(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return at.Local().Format("2006-01-02 15:04:05")
+}
+
+// utc is a time as JSON has it: none where it is zero.
+func utc(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	at = at.UTC()
+	return &at
+}
+
+// pace is how often in a second, as 50/s, 600/m or 50; 0: as fast as it goes.
+func pace(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	count, unit, _ := strings.Cut(text, "/")
+	per, ok := map[string]time.Duration{"": time.Second, "s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
+	n, err := strconv.ParseFloat(count, 64)
+	if err != nil || !ok || !(n > 0 && n <= 1e6) {
+		return 0, usage("the rate %q cannot be read: it is written as 50/s, 600/m or 100/h", text)
+	}
+	return time.Duration(float64(per) / n), nil
+}
