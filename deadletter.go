@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,40 +98,72 @@ func (f Filter) matches(d DeadLetter) bool {
 }
 
 // bounds are the stream IDs between which a dead letter must lie.
-func (f Filter) bounds() (from, to string) {
+func (f Filter) bounds() (from, to string, err error) {
 	from, to = "-", "+"
 	if !f.Since.IsZero() {
 		from = fmt.Sprintf("%d-0", max(0, f.Since.Add(time.Millisecond-1).UnixMilli()))
 	}
 	if !f.Until.IsZero() {
-		to = fmt.Sprintf("%d", max(0, f.Until.Add(-1).UnixMilli()))
+		to = store.LastOf(f.Until.Add(-1))
 	}
-	return from, to
+	if f.Before == "" {
+		return from, to, nil
+	}
+	if !streamID.MatchString(f.Before) {
+		return "", "", fmt.Errorf("Filter.Before: %w", errNoStreamID)
+	}
+	if last := store.Before(f.Before); to == "+" || store.Older(last, to) {
+		to = last
+	}
+	return from, to, nil
 }
 
 // List yields what the filter chooses, oldest first. What dies meanwhile may come too. An
 // error is the last thing it yields.
 func (d *DeadLetters) List(ctx context.Context, f Filter) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
-		from, to := f.bounds()
-		err := d.pages(ctx, f, from, to, func(letters []DeadLetter) bool {
-			for _, letter := range letters {
-				if !yield(letter, nil) {
-					return false
-				}
-			}
-			return true
-		})
+		from, to, err := f.bounds()
+		if err == nil {
+			err = d.store.Dead(ctx, from, to, f.choose(each(yield)))
+		}
 		if err != nil {
 			yield(DeadLetter{}, fmt.Errorf("jobs: list dead letters: %w", err))
 		}
 	}
 }
 
-// pages yields what the filter chooses of each page, until its limit is reached.
-func (d *DeadLetters) pages(ctx context.Context, f Filter, from, to string, see func([]DeadLetter) bool) error {
+// Newest yields what the filter chooses, newest first, in small pages: the first letters
+// come at once, however many there are. To go on later, give Filter.Before the last one's
+// Entry. An error is the last thing it yields.
+func (d *DeadLetters) Newest(ctx context.Context, f Filter) iter.Seq2[DeadLetter, error] {
+	const size = 50 // of letters with long tracebacks, about 2 MiB
+	return func(yield func(DeadLetter, error) bool) {
+		from, to, err := f.bounds()
+		if err == nil {
+			err = d.store.DeadBefore(ctx, from, to, size, f.choose(each(yield)))
+		}
+		if err != nil {
+			yield(DeadLetter{}, fmt.Errorf("jobs: list dead letters: %w", err))
+		}
+	}
+}
+
+// each yields a page's letters.
+func each(yield func(DeadLetter, error) bool) func([]DeadLetter) bool {
+	return func(letters []DeadLetter) bool {
+		for _, letter := range letters {
+			if !yield(letter, nil) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// choose shows what the filter chooses of each page, until its limit is reached.
+func (f Filter) choose(see func([]DeadLetter) bool) func([]store.Entry) bool {
 	n := 0
-	return d.store.Dead(ctx, from, to, func(page []store.Entry) bool {
+	return func(page []store.Entry) bool {
 		var chosen []DeadLetter
 		for _, e := range page {
 			letter := readLetter(e)
@@ -140,7 +174,7 @@ func (d *DeadLetters) pages(ctx context.Context, f Filter, from, to string, see 
 			n++
 		}
 		return see(chosen) && (f.Limit <= 0 || n < f.Limit)
-	})
+	}
 }
 
 // Get returns one dead letter by its stream ID, or ErrNotFound.
@@ -152,11 +186,14 @@ func (d *DeadLetters) Get(ctx context.Context, entry string) (DeadLetter, error)
 	return readLetter(e), nil
 }
 
-var streamID = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
+var (
+	streamID      = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
+	errNoStreamID = errors.New("not a stream ID, as in 1758203641877-0")
+)
 
 func (d *DeadLetters) get(ctx context.Context, entry string) (store.Entry, error) {
 	if !streamID.MatchString(entry) {
-		return store.Entry{}, errors.New("not a stream ID, as in 1758203641877-0")
+		return store.Entry{}, errNoStreamID
 	}
 	e, ok, err := d.store.DeadLetter(ctx, entry)
 	if err == nil && !ok {
@@ -172,22 +209,26 @@ type ReplayOptions struct {
 }
 
 // replayed is a dead letter as it goes back: the original fields, no attempts.
-func (o ReplayOptions) replayed(e store.Entry) (store.Entry, error) {
+func (o ReplayOptions) replayed(ctx context.Context, e store.Entry) (store.Replayed, error) {
+	none := store.Replayed{}
 	if _, ok := e.Fields["raw"]; ok {
-		return e, errors.New("it could never be read as a job, and cannot be replayed")
+		return none, errors.New("it could never be read as a job, and cannot be replayed")
 	}
 	m := record.Original(e.Fields)
 	for name, value := range o.Set {
 		if fields.Reserved(name) {
-			return e, fmt.Errorf("the field name %q is reserved", name)
+			return none, fmt.Errorf("the field name %q is reserved", name)
 		}
 		m[name] = value
 	}
 	m["attempts"] = "0"
-	if _, err := parse(e.ID, m); err != nil {
-		return e, fmt.Errorf("it cannot be replayed: %w", err)
+	job, err := parse(e.ID, m)
+	if err != nil {
+		return none, fmt.Errorf("it cannot be replayed: %w", err)
 	}
-	return store.Entry{ID: e.ID, Fields: m}, nil
+	by := action(ctx, ActionReplay, job)
+	by.Entry, by.Set = e.ID, slices.Sorted(maps.Keys(o.Set))
+	return store.Replayed{Entry: store.Entry{ID: e.ID, Fields: m}, Record: by}, nil
 }
 
 // Replay puts a dead letter back on the stream, with its original fields, under its ID and
@@ -197,10 +238,7 @@ func (o ReplayOptions) replayed(e store.Entry) (store.Entry, error) {
 func (d *DeadLetters) Replay(ctx context.Context, entry string, o ReplayOptions) error {
 	e, err := d.get(ctx, entry)
 	if err == nil {
-		e, err = o.replayed(e)
-	}
-	if err == nil {
-		err = d.replay(ctx, e)
+		err = d.replay(ctx, e, o)
 	}
 	if err != nil {
 		return fmt.Errorf("jobs: replay dead letter %q: %w", entry, err)
@@ -208,8 +246,12 @@ func (d *DeadLetters) Replay(ctx context.Context, entry string, o ReplayOptions)
 	return nil
 }
 
-func (d *DeadLetters) replay(ctx context.Context, e store.Entry) error {
-	replayed, err := d.store.Replay(ctx, []store.Entry{e})
+func (d *DeadLetters) replay(ctx context.Context, e store.Entry, o ReplayOptions) error {
+	letter, err := o.replayed(ctx, e)
+	if err != nil {
+		return err
+	}
+	replayed, err := d.store.Replay(ctx, []store.Replayed{letter})
 	switch {
 	case err != nil && !store.Refused(err):
 		return fmt.Errorf("%w: %w", ErrUncertain, err)
@@ -223,20 +265,23 @@ func (d *DeadLetters) replay(ctx context.Context, e store.Entry) error {
 // call, so that it ends even where they fail again at once. It returns how many it has
 // replayed, and goes on past those that cannot be; the error is then that of the first.
 func (d *DeadLetters) ReplayAll(ctx context.Context, f Filter, o ReplayOptions) (int, error) {
-	from, to := f.bounds()
-	newest, err := d.store.NewestDead(ctx)
+	from, to, err := f.bounds()
+	newest := ""
+	if err == nil {
+		newest, err = d.store.NewestDead(ctx)
+	}
 	if err != nil || newest == "" {
 		return 0, wrap("jobs: replay dead letters", err)
 	}
-	if to == "+" || !store.Time(to+"-").Before(store.Time(newest)) {
+	if to == "+" || store.Older(newest, to) {
 		to = newest
 	}
 	total := 0
 	var first, broken error
-	err = d.pages(ctx, f, from, to, func(letters []DeadLetter) bool {
-		var page []store.Entry
+	err = d.store.Dead(ctx, from, to, f.choose(func(letters []DeadLetter) bool {
+		var page []store.Replayed
 		for _, letter := range letters {
-			e, err := o.replayed(store.Entry{ID: letter.Entry, Fields: letter.wire})
+			e, err := o.replayed(ctx, store.Entry{ID: letter.Entry, Fields: letter.wire})
 			if err != nil {
 				first = or(first, fmt.Errorf("dead letter %s: %w", letter.Entry, err))
 				continue
@@ -246,11 +291,11 @@ func (d *DeadLetters) ReplayAll(ctx context.Context, f Filter, o ReplayOptions) 
 		n, err := d.replayPage(ctx, page)
 		total, broken = total+n, err
 		return err == nil
-	})
+	}))
 	return total, wrap("jobs: replay dead letters", or(err, or(broken, first)))
 }
 
-func (d *DeadLetters) replayPage(ctx context.Context, page []store.Entry) (int, error) {
+func (d *DeadLetters) replayPage(ctx context.Context, page []store.Replayed) (int, error) {
 	if len(page) == 0 {
 		return 0, nil
 	}
@@ -276,10 +321,13 @@ func wrap(what string, err error) error {
 
 // Discard deletes a dead letter, or returns ErrNotFound.
 func (d *DeadLetters) Discard(ctx context.Context, entry string) error {
-	_, err := d.get(ctx, entry)
+	e, err := d.get(ctx, entry)
 	if err == nil {
+		job, _ := parse(e.ID, e.Fields) // what cannot be read is discarded too
+		by := action(ctx, ActionDiscard, job)
+		by.Entry = entry
 		var gone bool
-		if gone, err = d.store.Discard(ctx, entry); err == nil && !gone {
+		if gone, err = d.store.Discard(ctx, entry, by); err == nil && !gone {
 			err = ErrNotFound
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stagedoor/jobs/internal/record"
@@ -56,28 +59,74 @@ func read(m store.Member) (DelayedJob, bool) {
 	return DelayedJob{Job: job, Due: m.Due, LastError: m.Fields["last_error"]}, err == nil
 }
 
+// ListFrom yields what is due at from or later, the earliest first; the zero time: all. Its
+// pages are found by due time, so that the first job comes at once wherever it begins. What
+// is enqueued or becomes due meanwhile may be missed. An error is the last thing it yields.
+func (d *Delayed) ListFrom(ctx context.Context, from time.Time) iter.Seq2[DelayedJob, error] {
+	return d.from(ctx, store.From(from))
+}
+
+// ListAfter goes on where another list was left, after the job with this Cursor.
+func (d *Delayed) ListAfter(ctx context.Context, cursor string) iter.Seq2[DelayedJob, error] {
+	place, ok := readCursor(cursor)
+	if !ok {
+		return func(yield func(DelayedJob, error) bool) {
+			yield(DelayedJob{}, fmt.Errorf("jobs: list delayed: %q is no DelayedJob's Cursor", cursor))
+		}
+	}
+	return d.from(ctx, place)
+}
+
+func (d *Delayed) from(ctx context.Context, place store.Place) iter.Seq2[DelayedJob, error] {
+	return func(yield func(DelayedJob, error) bool) {
+		err := d.store.DelayedFrom(ctx, place, func(page []store.Member, places []store.Place) bool {
+			for i, m := range page {
+				job, ok := read(m)
+				if job.Cursor = writeCursor(places[i]); ok && !yield(job, nil) {
+					return false
+				}
+			}
+			return true
+		})
+		if err != nil {
+			yield(DelayedJob{}, fmt.Errorf("jobs: list delayed: %w", err))
+		}
+	}
+}
+
+// A cursor is a due time and how many are passed that are due then.
+func writeCursor(p store.Place) string {
+	return strconv.FormatFloat(p.Score, 'f', -1, 64) + "/" + strconv.FormatInt(p.Skip, 10)
+}
+
+func readCursor(cursor string) (p store.Place, ok bool) {
+	due, skip, _ := strings.Cut(cursor, "/")
+	var err, bad error
+	p.Score, err = strconv.ParseFloat(due, 64)
+	p.Skip, bad = strconv.ParseInt(skip, 10, 64)
+	return p, err == nil && bad == nil && p.Skip >= 0 && !math.IsNaN(p.Score)
+}
+
 // Cancel takes the job with this ID away, so that it will never run: of several (kinds that
 // share an ID) all. ErrNotFound where none waits. It reads all of what waits.
 func (d *Delayed) Cancel(ctx context.Context, id string) error {
-	return d.each(ctx, "cancel", id, d.store.Cancel)
+	return d.each(ctx, ActionCancel, id, d.store.Cancel)
 }
 
 // RunNow makes the job with this ID ready at once; otherwise as Cancel.
 func (d *Delayed) RunNow(ctx context.Context, id string) error {
-	return d.each(ctx, "run now", id, func(ctx context.Context, m store.Member) (bool, error) {
-		moved, err := d.store.Promote(ctx, []store.Member{m}, true)
-		return moved == 1, err
-	})
+	return d.each(ctx, ActionRunNow, id, d.store.RunNow)
 }
 
-func (d *Delayed) each(ctx context.Context, what, id string, act func(context.Context, store.Member) (bool, error)) error {
+func (d *Delayed) each(ctx context.Context, what, id string, act func(context.Context, store.Member, store.Record) (bool, error)) error {
 	found := false
 	err := d.store.Scan(ctx, func(page []store.Member) error {
 		for _, m := range page {
-			if job, ok := read(m); !ok || id == "" || job.ID != id {
+			job, ok := read(m)
+			if !ok || id == "" || job.ID != id {
 				continue
 			}
-			acted, err := act(ctx, m)
+			acted, err := act(ctx, m, action(ctx, what, job.Job))
 			if err != nil {
 				return err
 			}
@@ -131,7 +180,10 @@ func (r *Runner) move(ctx context.Context, members []store.Member) error {
 			return err
 		}
 	}
-	_, err := r.store.Promote(ctx, good, false)
+	moved, err := r.store.Promote(ctx, good)
+	if moved > 0 {
+		r.observe(Event{What: EventPromoted, Late: max(0, r.store.Clock().Sub(good[0].Due))})
+	}
 	return err
 }
 
@@ -141,6 +193,7 @@ func (r *Runner) buryMember(ctx context.Context, m store.Member) error {
 	entry, dropped, err := r.store.BuryMember(ctx, m, r.cfg.KeepDead, dead)
 	if err == nil && entry != "" {
 		r.mournFor(entry, dead, dropped)
+		r.buried(Job{ID: entry}, ReasonUndecodable, 0)
 	}
 	return err
 }

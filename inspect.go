@@ -6,12 +6,18 @@ package jobs
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"time"
-)
 
-var errNotBuilt = errors.New("not built yet")
+	"github.com/stagedoor/jobs/internal/doctor"
+	"github.com/stagedoor/jobs/internal/fields"
+	"github.com/stagedoor/jobs/internal/record"
+	"github.com/stagedoor/jobs/internal/store"
+)
 
 type actorKey struct{}
 
@@ -48,37 +54,107 @@ type Action struct {
 // Audit yields what was done by hand, newest first. Of the filter ID, Kind, Since, Until,
 // Before (an Action's Record) and Limit apply. An error is the last thing it yields.
 func (c *Client) Audit(ctx context.Context, f Filter) iter.Seq2[Action, error] {
-	return func(yield func(Action, error) bool) { yield(Action{}, errNotBuilt) }
+	return func(yield func(Action, error) bool) {
+		from, to, err := f.bounds()
+		if err == nil {
+			err = c.store.Audit(ctx, from, to, f.chooseActions(yield))
+		}
+		if err != nil {
+			yield(Action{}, fmt.Errorf("jobs: audit: %w", err))
+		}
+	}
 }
 
-// Newest yields what the filter chooses, newest first, in small pages: the first letters
-// come at once, however many there are. To go on later, give Filter.Before the last one's
-// Entry. An error is the last thing it yields.
-func (d *DeadLetters) Newest(ctx context.Context, f Filter) iter.Seq2[DeadLetter, error] {
-	return func(yield func(DeadLetter, error) bool) { yield(DeadLetter{}, errNotBuilt) }
+// chooseActions yields what the filter chooses, until its limit is reached.
+func (f Filter) chooseActions(yield func(Action, error) bool) func(string, store.Record) bool {
+	n := 0
+	return func(id string, r store.Record) bool {
+		a := Action{
+			Record: id, At: store.Time(id), Who: r.Who, What: r.What,
+			ID: r.ID, Kind: r.Kind, Entry: r.Entry, Schedule: r.Schedule, Set: r.Set,
+		}
+		if f.ID != "" && record.Bounded(f.ID, maxName) != a.ID || f.Kind != "" && record.Bounded(f.Kind, maxName) != a.Kind {
+			return true
+		}
+		n++
+		return yield(a, nil) && (f.Limit <= 0 || n < f.Limit)
+	}
 }
 
-// ListFrom yields what is due at from or later, the earliest first; the zero time: all. Its
-// pages are found by due time, so that the first job comes at once wherever it begins. What
-// is enqueued or becomes due meanwhile may be missed. An error is the last thing it yields.
-func (d *Delayed) ListFrom(ctx context.Context, from time.Time) iter.Seq2[DelayedJob, error] {
-	return func(yield func(DelayedJob, error) bool) { yield(DelayedJob{}, errNotBuilt) }
-}
+// maxName is how many bytes of a name or ID are kept where it is only told.
+const maxName = 256
 
-// ListAfter goes on where another list was left, after the job with this Cursor.
-func (d *Delayed) ListAfter(ctx context.Context, cursor string) iter.Seq2[DelayedJob, error] {
-	return func(yield func(DelayedJob, error) bool) { yield(DelayedJob{}, errNotBuilt) }
+// action is the record of what is done by hand to a job under ctx.
+func action(ctx context.Context, what string, j Job) store.Record {
+	who, _ := ctx.Value(actorKey{}).(string)
+	return store.Record{
+		Who: record.Bounded(who, maxName), What: what,
+		ID: record.Bounded(j.ID, maxName), Kind: record.Bounded(j.Kind, maxName),
+	}
 }
 
 // StatsByKind is Stats for each kind that has a job anywhere; what names no kind is under
 // "". It reads all there is, page by page, so it takes as long as there are jobs (and a
 // moment passes between the pages): for a person who asks, not for a metric.
 func (c *Client) StatsByKind(ctx context.Context) (map[string]Stats, error) {
-	return nil, errNotBuilt
+	byKind, clock, err := c.countKinds(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: stats by kind: %w", err)
+	}
+	all := make(map[string]Stats, len(byKind))
+	for kind, k := range byKind {
+		if k.Ready > 0 {
+			k.OldestReady = max(0, clock.Sub(store.Time(k.oldest)))
+		}
+		all[kind] = k.Stats
+	}
+	return all, nil
+}
+
+// kindStats is a kind as it is counted, with the entry that was ready first.
+type kindStats struct {
+	Stats
+	oldest string
+}
+
+func (c *Client) countKinds(ctx context.Context) (map[string]*kindStats, time.Time, error) {
+	byKind := map[string]*kindStats{}
+	of := func(kind string) *kindStats {
+		if byKind[kind] == nil {
+			byKind[kind] = &kindStats{}
+		}
+		return byKind[kind]
+	}
+	clock, err := c.store.Now(ctx)
+	if err != nil {
+		return nil, clock, err
+	}
+	err = c.store.EachKind(ctx, func(kind, id string, where int) {
+		switch k := of(kind); where {
+		case store.IsReady:
+			if k.Ready++; k.Ready == 1 {
+				k.oldest = id
+			}
+		case store.IsRunning:
+			k.Running++
+		case store.IsDead:
+			k.Dead++
+		}
+	})
+	if err != nil {
+		return nil, clock, err
+	}
+	err = c.store.DelayedFrom(ctx, store.From(time.Time{}), func(page []store.Member, _ []store.Place) bool {
+		for _, m := range page {
+			of(m.Fields["kind"]).Delayed++
+		}
+		return true
+	})
+	return byKind, clock, err
 }
 
 // A Worker is one running Runner, as it last described itself: with each renewal of its
-// leases, so at most a quarter of a lease ago.
+// leases that finds something new, so at most a lease ago, and a quarter where jobs come and go.
 type Worker struct {
 	Name    string // its consumer in the group: Config.Worker and a random part
 	Host    string
@@ -101,7 +177,29 @@ type RunningJob struct {
 
 // Workers returns who works, by name. One that died is there until its jobs are taken over
 // and a few leases have passed, with Seen zero once its own description has run out.
-func (c *Client) Workers(ctx context.Context) ([]Worker, error) { return nil, errNotBuilt }
+func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
+	found, err := c.store.Workers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: workers: %w", err)
+	}
+	workers := make([]Worker, len(found))
+	for i, w := range found {
+		workers[i] = Worker{
+			Name: w.Name, Host: w.Host, PID: w.PID, Slots: w.Slots, Kinds: w.Kinds, Lease: w.Lease,
+			Started: w.Started, Seen: w.Seen, Owns: w.Owns,
+		}
+		for _, run := range w.Running {
+			workers[i].Running = append(workers[i].Running, RunningJob{
+				Job: Job{
+					ID: run.ID, Kind: run.Kind, Attempts: run.Attempts, Tick: run.Tick,
+					RequestID: run.RequestID, Trace: run.Trace,
+				},
+				Entry: run.Entry, Since: run.Since.Time,
+			})
+		}
+	}
+	return workers, nil
+}
 
 // A ScheduleState is a schedule as the living workers follow it.
 type ScheduleState struct {
@@ -116,12 +214,72 @@ type ScheduleState struct {
 
 // Schedules returns what the living workers follow, by name. Where they differ (a deploy is
 // rolling) it is what the worker says that started last.
-func (c *Client) Schedules(ctx context.Context) ([]ScheduleState, error) { return nil, errNotBuilt }
+func (c *Client) Schedules(ctx context.Context) ([]ScheduleState, error) {
+	workers, err := c.store.Workers(ctx)
+	var states []ScheduleState
+	if err == nil {
+		states, err = c.schedules(ctx, workers)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("jobs: schedules: %w", err)
+	}
+	return states, nil
+}
+
+func (c *Client) schedules(ctx context.Context, workers []store.Worker) ([]ScheduleState, error) {
+	slices.SortStableFunc(workers, func(a, b store.Worker) int { return a.Started.Compare(b.Started) })
+	byName := map[string]ScheduleState{}
+	for _, w := range workers {
+		for _, s := range w.Schedules {
+			m, _ := fields.ParseMember(s.Job) // what is no job has no fields
+			job, _ := parse("", m)
+			job.Fields = record.Arguments(m)
+			byName[s.Name] = ScheduleState{
+				Name: s.Name, Kind: s.Kind, Expression: s.Expression, Next: s.Next.Time, Job: job,
+				Workers: byName[s.Name].Workers + 1,
+			}
+		}
+	}
+	names := slices.Sorted(maps.Keys(byName))
+	lasts, err := c.store.Lasts(ctx, names)
+	states := make([]ScheduleState, len(names))
+	for i, name := range names {
+		states[i] = byName[name]
+		states[i].Last, states[i].By = lasts[name].Tick, lasts[name].By
+	}
+	return states, err
+}
 
 // RunSchedule enqueues a schedule's job now, under an ID of its own and beside the ticks,
 // which it leaves alone. ErrNotFound where no living worker has such a schedule. It is
 // written to the audit trail.
-func (c *Client) RunSchedule(ctx context.Context, name string) error { return errNotBuilt }
+func (c *Client) RunSchedule(ctx context.Context, name string) error {
+	return wrap(fmt.Sprintf("jobs: run schedule %q", name), c.runSchedule(ctx, name))
+}
+
+func (c *Client) runSchedule(ctx context.Context, name string) error {
+	states, err := c.Schedules(ctx)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(states, func(s ScheduleState) bool { return s.Name == name })
+	if at < 0 {
+		return ErrNotFound
+	}
+	job := states[at].Job
+	job.ID = mint()
+	m, err := job.wire()
+	if err != nil {
+		return err
+	}
+	by := action(ctx, ActionRunSchedule, job)
+	by.Schedule = name
+	err = c.store.RunSchedule(ctx, m, by)
+	if err != nil && !store.Refused(err) {
+		err = fmt.Errorf("%w: %w", ErrUncertain, err)
+	}
+	return err
+}
 
 // A Minute is what happened in one minute of Redis's clock.
 type Minute struct {
@@ -144,7 +302,49 @@ type Outcomes struct {
 // History returns the minutes since then that something is known of, oldest first and at
 // most for the last 24 hours.
 func (c *Client) History(ctx context.Context, since time.Time) ([]Minute, error) {
-	return nil, errNotBuilt
+	now, err := c.store.Now(ctx)
+	var found []store.Minute
+	if err == nil {
+		if day := now.Add(-24 * time.Hour); since.Before(day) {
+			since = day
+		}
+		found, err = c.store.History(ctx, since, now)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("jobs: history: %w", err)
+	}
+	minutes := make([]Minute, len(found))
+	for i, m := range found {
+		minutes[i] = Minute{At: m.At, Kinds: map[string]Outcomes{}}
+		if m.Counted {
+			depths := Stats(m.Depths)
+			minutes[i].Depth = &depths
+		}
+		for name, n := range m.Counts {
+			outcome, kind, _ := strings.Cut(name, ":")
+			minutes[i].Kinds[kind] = minutes[i].Kinds[kind].with(outcome, n)
+		}
+	}
+	return minutes, nil
+}
+
+// with is o with n of one outcome.
+func (o Outcomes) with(outcome string, n int64) Outcomes {
+	switch outcome {
+	case OutcomeDone:
+		o.Done = n
+	case OutcomeRetried:
+		o.Retried = n
+	case OutcomeSnoozed:
+		o.Snoozed = n
+	case OutcomeDead:
+		o.Dead = n
+	case OutcomeReleased:
+		o.Released = n
+	case OutcomeParked:
+		o.Parked = n
+	}
+	return o
 }
 
 // A Level is how bad a Finding is.
@@ -169,55 +369,83 @@ type Finding struct {
 // settles, consumers without a process, a full stream of the dead, jobs that wait without
 // workers, schedules without ticks. What it may not ask (CONFIG and INFO are often
 // forbidden) is a Finding too; the error is for a Redis that does not answer at all.
-func (c *Client) Diagnose(ctx context.Context) ([]Finding, error) { return nil, errNotBuilt }
+func (c *Client) Diagnose(ctx context.Context) ([]Finding, error) {
+	f := doctor.Facts{}
+	var err error
+	if f.Now, f.Skew, err = c.store.Skew(ctx); err != nil {
+		return nil, fmt.Errorf("jobs: diagnose: %w", err)
+	}
+	for what, ask := range map[string]func(context.Context, *doctor.Facts) error{
+		"the server": c.askServer, "the keys": c.askKeys, "the depths": c.askDepths,
+		"the workers": c.askWorkers,
+	} {
+		if err := ask(ctx, &f); err != nil {
+			f.Unasked = append(f.Unasked, fmt.Sprintf("%s: %s", what, err))
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("jobs: diagnose: %w", err)
+	}
+	slices.Sort(f.Unasked)
+	var findings []Finding
+	for _, found := range doctor.Examine(f) {
+		findings = append(findings, Finding{Level(found.Level), found.What, found.Advice})
+	}
+	return findings, nil
+}
 
-// An EventKind is what an Event is about.
-type EventKind int
+func (c *Client) askServer(ctx context.Context, f *doctor.Facts) (err error) {
+	f.Server, err = c.store.Server(ctx)
+	return err
+}
 
-const (
-	// EventDelivered: a job came to this worker. Job, Deliveries (above 1: taken over from a
-	// worker that was silent), and of a first delivery Late: for how long it was ready.
-	EventDelivered EventKind = iota + 1
-	// EventSettled: a run's outcome is written. Job, Outcome, Deliveries, Took (zero where no
-	// handler ran), Err (the handler's), Reason where it is dead.
-	EventSettled
-	// EventBuried: a job was dead-lettered that did not run here: poison, of an unknown kind,
-	// or rubbish in delayed. Job, Reason, Deliveries.
-	EventBuried
-	// EventAbandoned: a handler outlived its timeout, or the grace time, and goes on without
-	// a slot. Job, Took so far.
-	EventAbandoned
-	// EventReturned: an abandoned handler has ended after all. Job, Took in all.
-	EventReturned
-	// EventLeaseLost: a job that runs here is another worker's by now, or gone. Job.
-	EventLeaseLost
-	// EventPromoted: due jobs were moved to the stream. Late: the earliest of them.
-	EventPromoted
-	// EventTicked: a tick became a job. Job, Name of the schedule, Late.
-	EventTicked
-	// EventTrouble: Redis was not there or refused. Name of the loop, Err.
-	EventTrouble
-)
+func (c *Client) askKeys(ctx context.Context, f *doctor.Facts) error {
+	types, err := c.store.Types(ctx)
+	for _, t := range types {
+		f.Keys = append(f.Keys, doctor.Key{Name: t.Key, Is: t.Is, Want: t.Want})
+	}
+	return err
+}
 
-// Outcomes of EventSettled.
-const (
-	OutcomeDone       = "done"
-	OutcomeRetried    = "retried"
-	OutcomeSnoozed    = "snoozed"
-	OutcomeDead       = "dead"
-	OutcomeReleased   = "released"    // given back at a shutdown
-	OutcomeParked     = "parked"      // put off: its kind is not known here
-	OutcomeHandedOver = "handed over" // still running when the worker left
-)
+func (c *Client) askDepths(ctx context.Context, f *doctor.Facts) error {
+	st, err := c.store.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	depths := doctor.Depths{Ready: st.Ready, Dead: st.Dead, Oldest: st.OldestReady}
+	if depths.Stream, depths.Group, err = c.store.HasGroup(ctx); err == nil {
+		f.Depths = &depths
+	}
+	return err
+}
 
-// An Event is something that a Middleware cannot see; its kind says which fields are set.
-type Event struct {
-	What       EventKind
-	Job        Job    // without arguments
-	Name       string // of a schedule or a loop
-	Outcome    string
-	Reason     Reason
-	Deliveries int
-	Late, Took time.Duration
-	Err        error
+// askWorkers asks for all that depends on who works: what a lease is, what nobody renews.
+func (c *Client) askWorkers(ctx context.Context, f *doctor.Facts) error {
+	workers, err := c.store.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	f.Listed = true
+	long := time.Duration(0)
+	for _, w := range workers {
+		f.Workers = append(f.Workers, doctor.Worker{Name: w.Name, Lease: w.Lease, Owns: w.Owns, KeepDead: w.KeepDead, Kinds: w.Kinds})
+		long = max(long, poisonLeases*w.Lease)
+	}
+	states, err := c.schedules(ctx, workers)
+	if err != nil {
+		return err
+	}
+	for _, s := range states {
+		f.Schedules = append(f.Schedules, doctor.Schedule{Name: s.Name, Last: s.Last, Next: s.Next})
+	}
+	err = c.store.Idle(ctx, or(long, time.Minute), func(page []store.Pending) error {
+		for _, p := range page {
+			f.Stuck = append(f.Stuck, doctor.Stuck{Owner: p.Owner, Kind: p.Kind, Idle: p.Idle})
+		}
+		return nil
+	})
+	if store.NoGroup(err) {
+		return nil
+	}
+	return err
 }

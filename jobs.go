@@ -452,6 +452,8 @@ type Runner struct {
 	forgot    time.Time       // when silent consumers were last removed; the sweep's own
 	dead      chan DeadLetter // for OnDead
 	abandoned atomic.Int64    // handlers that outlived their timeout and still run
+	teller    teller
+	strangers outcomes // of kinds that are not known here
 	loops     map[string]*loops.Loop
 	started   atomic.Bool
 }
@@ -462,7 +464,8 @@ type handler struct {
 	policy  Policy
 	timeout time.Duration
 	run     Handler
-	copies  bool   // what runs could change the fields
+	copies  bool // what runs could change the fields
+	ended   outcomes
 	where   string // it was handled, in source
 	what    string // the function that handles it
 }
@@ -485,6 +488,7 @@ func NewRunner(c *Client, cfg Config) *Runner {
 	r.leases.runs = map[string]*run{}
 	for _, loop := range []string{"fetch", "renew", "sweep", "promote", "tick", "start"} {
 		r.loops[loop] = loops.New(loop, cfg.Logger.With("worker", consumer))
+		r.loops[loop].Trouble = r.troubled(loop)
 	}
 	return r
 }
@@ -604,11 +608,11 @@ func (r *Runner) prepare(ctx context.Context) (ready bool, err error) {
 	return false, nil
 }
 
-// leave takes the consumer away where it owns nothing, and says what was left behind.
+// leave takes the consumer away where it owns nothing, and says what was left behind. Who is
+// gone without leave is removed by the others' sweep.
 func (r *Runner) leave(ctx context.Context, left leftovers) error {
+	_ = r.store.Leave(context.WithoutCancel(ctx), r.lastNews()...)
 	if left == (leftovers{}) {
-		// Who is gone without leave is removed by the others' sweep.
-		_ = r.store.Forget(context.WithoutCancel(ctx), r.consumer)
 		return nil
 	}
 	return fmt.Errorf("jobs: Run: after the grace time of %s %d jobs still ran, %d outcomes could not be written", r.cfg.Grace, left.running, left.unwritten)
@@ -788,6 +792,7 @@ func (l *loop) start(e store.Entry, delivery int) {
 		return
 	}
 	l.busy++
+	l.delivered(run)
 	run.begin(l.Runner)
 }
 

@@ -159,6 +159,14 @@ func (m *misfortunes) steal(ctx context.Context) {
 	}
 }
 
+// renewed waits until the worker has renewed its leases for the first time: the second time
+// is far enough from it for something to happen in between.
+func (m *misfortunes) renewed() {
+	eventually(m.t, "the worker describes itself", func() bool {
+		return len(m.rdb.Keys(context.Background(), m.key("jobs:worker:*")).Val()) == 1
+	})
+}
+
 // handlers add all jobs but the crashed one, and return what handles them.
 func (m *misfortunes) handlers() (register []func(*jobs.Runner)) {
 	m.t.Helper()
@@ -166,7 +174,7 @@ func (m *misfortunes) handlers() (register []func(*jobs.Runner)) {
 		"crashed":  func(context.Context) error { return nil },
 		"failing":  func(context.Context) error { return errMail },
 		"dying":    func(context.Context) error { return jobs.Permanent(errMail) },
-		"stolen":   func(ctx context.Context) error { m.steal(ctx); return errMail },
+		"stolen":   func(ctx context.Context) error { m.renewed(); m.steal(ctx); return errMail },
 		"lost":     func(ctx context.Context) error { m.steal(ctx); <-ctx.Done(); return errMail },
 		"shutdown": func(ctx context.Context) error { <-ctx.Done(); return errMail },
 		"hangs":    func(context.Context) error { <-m.forever; return nil },

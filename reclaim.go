@@ -93,7 +93,7 @@ func (r *Runner) renew(ctx context.Context) (time.Duration, error) {
 			ids, mine[run.entry.ID] = append(ids, run.entry.ID), run
 		}
 	}
-	lost, err := r.store.Renew(ctx, ids)
+	lost, err := r.tell(ctx, ids)
 	if err != nil {
 		return 0, err
 	}
@@ -112,6 +112,7 @@ func (r *Runner) lose(run *run) {
 	}
 	r.cfg.Logger.Warn("jobs: lease lost, another worker has the job or it is gone", "job", run.view())
 	run.cancel(ErrLeaseLost)
+	r.observe(Event{What: EventLeaseLost, Job: run.job})
 }
 
 // fate is what a sweep does about a pending entry.
@@ -256,22 +257,37 @@ func (r *Runner) bury(ctx context.Context, p store.Pending, least time.Duration,
 	entry, dropped, err := r.store.BuryAs(ctx, p, least, r.cfg.KeepDead, dead)
 	if err == nil && entry != "" {
 		r.mournFor(entry, dead, dropped)
+		r.buried(job, c.reason, p.Deliveries)
 	}
 	return err
 }
 
-// forget removes consumers that own nothing and have been silent for as long as a last
-// delivery's.
+// forget drops dead letters that are too old, and removes consumers that own nothing and
+// have been silent for as long as a last delivery's.
 func (r *Runner) forget(ctx context.Context) error {
 	if time.Since(r.forgot) < r.cfg.Lease {
 		return nil
 	}
 	r.forgot = time.Now()
+	if err := r.trim(ctx); err != nil {
+		return err
+	}
 	silent, err := r.store.Silent(ctx, poisonLeases*r.cfg.Lease)
 	for _, consumer := range silent {
 		if err := r.store.Forget(ctx, consumer); err != nil {
 			return err
 		}
+	}
+	return err
+}
+
+func (r *Runner) trim(ctx context.Context) error {
+	if r.cfg.KeepDeadFor == 0 {
+		return nil
+	}
+	dropped, err := r.store.TrimDead(ctx, r.cfg.KeepDeadFor)
+	if dropped > 0 {
+		r.cfg.Logger.Warn("jobs: dead letters were dropped for their age", "dropped", dropped, "kept", r.cfg.KeepDeadFor)
 	}
 	return err
 }

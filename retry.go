@@ -138,6 +138,7 @@ type conclusion struct {
 	traceback string // bounded; empty where no handler failed
 	reason    Reason
 	since     int64 // epoch seconds: its kind has not been known from then on
+	took      time.Duration
 }
 
 // conclude reads an error of the handler's, which may be hostile: its methods panic, its
@@ -264,6 +265,7 @@ type run struct {
 	job      Job
 	bad      error    // it cannot be read as a job
 	handler  *handler // nil: its kind is not known here
+	began    time.Time
 	deadline time.Time
 	over     atomic.Bool // a conclusion is drawn, and later ones do not count
 	lost     atomic.Bool // the lease: nothing is written any more
@@ -273,11 +275,11 @@ type run struct {
 }
 
 func (r *Runner) newRun(base context.Context, e store.Entry, delivery int) *run {
-	run := &run{entry: e, delivery: delivery}
+	run := &run{entry: e, delivery: delivery, began: time.Now()}
 	run.job, run.bad = parse(e.ID, e.Fields)
 	run.handler = r.handlers[run.job.Kind]
 	if run.handler != nil && run.handler.timeout < NoTimeout {
-		run.deadline = time.Now().Add(run.handler.timeout)
+		run.deadline = run.began.Add(run.handler.timeout)
 	}
 	run.Context, run.cancel = context.WithCancelCause(base)
 	return run
@@ -436,7 +438,9 @@ func (run *run) abandon(r *Runner) {
 // leave concludes a run whose handler goes on.
 func (run *run) leave(r *Runner, c conclusion) bool {
 	r.abandoned.Add(1)
+	c.took = time.Since(run.began)
 	if run.conclude(c) {
+		r.observe(Event{What: EventAbandoned, Job: run.job, Took: c.took})
 		return true
 	}
 	r.abandoned.Add(-1)
@@ -446,11 +450,15 @@ func (run *run) leave(r *Runner, c conclusion) bool {
 // end concludes a run whose handler has ended.
 func (run *run) end(r *Runner, c conclusion) {
 	run.cancel(nil)
+	if r.cfg.Observe != nil && run.handler != nil && run.bad == nil {
+		c.took = time.Since(run.began)
+	}
 	if run.conclude(c) {
 		r.ended <- run
 		return
 	}
 	r.abandoned.Add(-1)
+	r.observe(Event{What: EventReturned, Job: run.job, Took: c.took})
 }
 
 // conclude draws the conclusion, and says whether it was the first.
@@ -549,11 +557,14 @@ func (l *loop) written(run *run) error {
 		return nil // the lease is lost
 	}
 	if run.outcome == toDead {
-		return l.buried(run)
+		return l.mourned(run)
 	}
 	ours, err := run.reply.Written()
 	if err != nil {
 		return err
+	}
+	if ours {
+		l.settled(run)
 	}
 	log := l.cfg.Logger
 	switch {
@@ -567,10 +578,11 @@ func (l *loop) written(run *run) error {
 	return nil
 }
 
-func (l *loop) buried(run *run) error {
+func (l *loop) mourned(run *run) error {
 	entry, dropped, err := run.reply.Buried()
 	if err == nil && entry != "" {
 		l.mournFor(entry, run.letter, dropped)
+		l.settled(run)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stagedoor/jobs/internal/calendar"
@@ -81,6 +82,8 @@ type periodic struct {
 	since      time.Time // Redis's clock at the first look
 	handled    time.Time // the last tick that is known to be a job, or none of ours
 	next       time.Time // the first one after that; zero: not computed
+
+	upcoming atomic.Int64 // next in epoch seconds, for the renewal loop; 0: none
 }
 
 // Schedule adds a job to what r enqueues at a time. A tick is enqueued once, however many
@@ -135,7 +138,8 @@ func (r *Runner) tick(ctx context.Context) (time.Duration, error) {
 	err = r.enqueueTicks(ctx, clock.UTC())
 	wait := wake
 	for _, p := range r.periodic {
-		if !p.next.IsZero() {
+		if p.upcoming.Store(0); !p.next.IsZero() {
+			p.upcoming.Store(p.next.Unix())
 			wait = min(wait, max(p.next.Sub(clock), time.Millisecond))
 		}
 	}
@@ -162,6 +166,7 @@ func (r *Runner) enqueueTicks(ctx context.Context, clock time.Time) error {
 		if reply.Enqueued {
 			job, _ := parse("", ticks[i].Fields)
 			r.cfg.Logger.Debug("jobs: tick enqueued", "job", job, "schedule", p.Name, "late", clock.Sub(at))
+			r.observe(Event{What: EventTicked, Job: job, Name: p.Name, Late: clock.Sub(at)})
 		}
 	}
 	return failed

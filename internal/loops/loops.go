@@ -17,6 +17,8 @@ const Standstill = time.Minute
 // A Loop is one goroutine's view of its own going round. Only Stands may be called by
 // others.
 type Loop struct {
+	Trouble func(error) // is told of each error; nil: nobody
+
 	name   string
 	log    *slog.Logger
 	times  int       // it went wrong in a row
@@ -64,6 +66,9 @@ func (l *Loop) Met(err error) time.Duration {
 	}
 	ceiling := min(time.Second, 50*time.Millisecond<<min(l.times, 5))
 	l.times++
+	if l.Trouble != nil {
+		l.Trouble(err)
+	}
 	return ceiling/2 + rand.N(ceiling/2)
 }
 

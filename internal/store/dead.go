@@ -2,9 +2,10 @@ package store
 
 import (
 	"context"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/stagedoor/jobs/internal/fields"
+	"math"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // Dead yields page after page of the dead letters between two stream IDs (both
@@ -46,30 +47,56 @@ func (s *Store) DeadLetter(ctx context.Context, id string) (e Entry, ok bool, er
 	return entry(page[0]), true, nil
 }
 
-// Replay puts dead letters back on the stream, each by a script of its own, and says
-// for each whether it was still there.
-func (s *Store) Replay(ctx context.Context, letters []Entry) ([]bool, error) {
-	pipe := s.rdb.Pipeline()
-	cmds := make([]*redis.Cmd, len(letters))
-	for i, letter := range letters {
-		cmd := eval(ctx, replay, []string{s.keys.Dead, s.keys.Stream},
-			flat([]any{letter.ID}, fields.Flatten(letter.Fields))...)
-		cmds[i] = cmd.Cmd
-		_ = pipe.Process(ctx, cmd)
-	}
-	_, err := pipe.Exec(ctx)
-	replayed := make([]bool, len(letters))
-	for i, cmd := range cmds {
-		replayed[i], _ = cmd.Bool()
-	}
-	return replayed, err
+// DeadBefore is Dead from the newest on, in pages of so many.
+func (s *Store) DeadBefore(ctx context.Context, from, to string, size int, see func([]Entry) bool) error {
+	return s.backwards(ctx, s.keys.Dead, from, to, size, see)
 }
 
-// Discard deletes a dead letter, and says whether it was there.
-func (s *Store) Discard(ctx context.Context, id string) (bool, error) {
-	cmd := onceInt{redis.NewIntCmd(ctx, "xdel", s.keys.Dead, id)}
-	err := s.rdb.Process(ctx, cmd)
-	return cmd.Val() == 1, err
+// backwards yields a stream's pages from its end on.
+func (s *Store) backwards(ctx context.Context, key, from, to string, size int, see func([]Entry) bool) error {
+	for {
+		page, err := s.rdb.XRevRangeN(ctx, key, to, from, int64(size)).Result()
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		list := make([]Entry, len(page))
+		for i, message := range page {
+			list[i] = entry(message)
+		}
+		if !see(list) || len(page) < size {
+			return nil
+		}
+		to = Before(page[len(page)-1].ID)
+	}
 }
 
-var replay = script("replay")
+// Before is the greatest stream ID below id.
+func Before(id string) string {
+	ms, seq := split(id)
+	switch {
+	case seq > 0:
+		return strconv.FormatUint(ms, 10) + "-" + strconv.FormatUint(seq-1, 10)
+	case ms > 0:
+		return strconv.FormatUint(ms-1, 10) + "-" + strconv.FormatUint(math.MaxUint64, 10)
+	}
+	return "0-0"
+}
+
+// LastOf is the greatest stream ID of t.
+func LastOf(t time.Time) string {
+	return strconv.FormatInt(max(0, t.UnixMilli()), 10) + "-" + strconv.FormatUint(math.MaxUint64, 10)
+}
+
+// Older says that the first of two stream IDs is the lesser.
+func Older(a, b string) bool {
+	ms, seq := split(a)
+	otherMs, otherSeq := split(b)
+	return ms < otherMs || ms == otherMs && seq < otherSeq
+}
+
+func split(id string) (ms, seq uint64) {
+	left, right, _ := strings.Cut(id, "-")
+	ms, _ = strconv.ParseUint(left, 10, 64)
+	seq, _ = strconv.ParseUint(right, 10, 64)
+	return ms, seq
+}

@@ -19,13 +19,21 @@ func (q queue) dead(name string) store.Entry {
 	return store.Entry{ID: id, Fields: map[string]string{"kind": "render", "name": name}}
 }
 
+// goingBack are dead letters with the record of somebody who replays them.
+func goingBack(letters ...store.Entry) (all []store.Replayed) {
+	for _, e := range letters {
+		all = append(all, store.Replayed{Entry: e, Record: store.Record{Who: "marek", What: "replay", Entry: e.ID, Set: []string{"seat"}}})
+	}
+	return all
+}
+
 func TestReplay(t *testing.T) {
 	each(t, func(q queue) {
-		letters := []store.Entry{q.dead("a"), q.dead("b"), q.dead("c"), {ID: "1-1", Fields: map[string]string{"kind": "x"}}}
+		letters := goingBack(q.dead("a"), q.dead("b"), q.dead("c"), store.Entry{ID: "1-1", Fields: map[string]string{"kind": "x"}})
 		stays := q.dead("d")
-		replayed, err := q.as("").Replay(q.Context(), letters)
+		ok, err := q.as("").Replay(q.Context(), letters)
 		q.must(err)
-		q.same([]bool{true, true, true, false}, replayed)
+		q.same([]bool{true, true, true, false}, ok)
 		q.same([]string{"a", "b", "c"}, q.names())
 		left := q.rdb.XRange(q.Context(), q.keys.Dead, "-", "+").Val()
 		if len(left) != 1 || left[0].ID != stays.ID {
@@ -41,14 +49,14 @@ func TestReplayByTwenty(t *testing.T) {
 			letter := q.dead("x")
 			wins := crowd(20, func(i int) bool {
 				if i%4 == 0 {
-					gone, err := q.as("").Discard(q.Context(), letter.ID)
+					gone, err := q.as("").Discard(q.Context(), letter.ID, store.Record{What: "discard"})
 					return gone && err == nil
 				}
-				replayed, err := q.as("").Replay(q.Context(), []store.Entry{letter})
+				ok, err := q.as("").Replay(q.Context(), goingBack(letter))
 				if err != nil {
 					q.Error(err)
 				}
-				return replayed[0]
+				return ok[0]
 			})
 			if wins != 1 || q.rdb.XLen(q.Context(), q.keys.Dead).Val() != 0 || len(q.names()) > 1 {
 				q.Errorf("%d of 20 have had it, it is ready %d times", wins, len(q.names()))
@@ -64,8 +72,8 @@ func TestReplayThatIsRefused(t *testing.T) {
 		letter := q.dead("x")
 		q.must(q.rdb.Set(q.Context(), q.keys.Stream, "x", 0).Err())
 		q.unchanged(func() {
-			if replayed, err := q.as("").Replay(q.Context(), []store.Entry{letter}); replayed[0] || err == nil {
-				q.Errorf("replayed %v, %v", replayed, err)
+			if ok, err := q.as("").Replay(q.Context(), goingBack(letter)); ok[0] || err == nil {
+				q.Errorf("replayed %v, %v", ok, err)
 			}
 		})
 	})
@@ -77,10 +85,10 @@ func TestReplayForWantOfMemory(t *testing.T) {
 	letter := q.dead("x")
 	q.unchanged(func() {
 		q.must(q.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-		replayed, err := q.as("").Replay(t.Context(), []store.Entry{letter})
+		ok, err := q.as("").Replay(t.Context(), goingBack(letter))
 		q.must(q.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
-		if replayed[0] || err == nil || !strings.Contains(err.Error(), "OOM") {
-			t.Errorf("replayed %v, %v", replayed, err)
+		if ok[0] || err == nil || !strings.Contains(err.Error(), "OOM") {
+			t.Errorf("replayed %v, %v", ok, err)
 		}
 	})
 }

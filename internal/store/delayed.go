@@ -43,7 +43,7 @@ func (s *Store) Earliest(ctx context.Context) (now, due time.Time, err error) {
 	if members := first.Val(); len(members) > 0 {
 		due = unscore(members[0].Score)
 	}
-	now, err = moment(clock.Cmd)
+	now, err = s.heard(moment(clock.Cmd))
 	return now, due, err
 }
 
@@ -64,17 +64,12 @@ func readMembers(members []redis.Z) []Member {
 	return list
 }
 
-// Promote moves members to the stream, those that are due (with early: all of them),
-// and returns how many it moved.
-func (s *Store) Promote(ctx context.Context, members []Member, early bool) (int, error) {
+// Promote moves members to the stream, those that are due, and returns how many it moved.
+func (s *Store) Promote(ctx context.Context, members []Member) (int, error) {
 	const size = 1 << 20 // bytes a script, about
-	when := "due"
-	if early {
-		when = "now"
-	}
 	moved := 0
 	for len(members) > 0 {
-		args, bytes, n := []any{when}, 0, 0
+		args, bytes, n := []any(nil), 0, 0
 		for ; n < len(members) && (n == 0 || bytes < size); n++ {
 			m := members[n]
 			pairs := fields.Flatten(m.Fields)
@@ -126,13 +121,6 @@ func (s *Store) Scan(ctx context.Context, see func([]Member) error) error {
 		}
 		cursor = next
 	}
-}
-
-// Cancel takes a member out of delayed, and says whether it was there.
-func (s *Store) Cancel(ctx context.Context, m Member) (bool, error) {
-	cmd := onceInt{redis.NewIntCmd(ctx, "zrem", s.keys.Delayed, m.Raw)}
-	err := s.rdb.Process(ctx, cmd)
-	return cmd.Val() == 1, err
 }
 
 var (

@@ -45,14 +45,16 @@ func TestPromote(t *testing.T) {
 		}
 		q.must(q.rdb.ZRem(q.Context(), q.keys.Delayed, members[5].Raw).Err())
 		q.delay(now+3600, "put off")
-		moved, err := q.as("w1").Promote(q.Context(), members, false)
+		moved, err := q.as("w1").Promote(q.Context(), members)
 		if moved != 3 || err != nil {
 			q.Errorf("moved %d, %v", moved, err)
 		}
 		q.same([]string{"due", "at all times", "long ago"}, q.names())
-		moved, err = q.as("w1").Promote(q.Context(), members, true)
-		if moved != 3 || err != nil {
-			q.Errorf("moved %d by hand, %v", moved, err)
+		for i, m := range members {
+			ok, err := q.as("").RunNow(q.Context(), m, store.Record{What: "run now"})
+			if q.must(err); ok != (i == 1 || i == 3 || i == 6) {
+				q.Errorf("member %d moved by hand: %v", i, ok)
+			}
 		}
 		q.same([]string{"due", "at all times", "long ago", "later", "never", "put off"}, q.names())
 		if n := q.rdb.ZCard(q.Context(), q.keys.Delayed).Val(); n != 0 {
@@ -69,7 +71,7 @@ func TestPromoteIsNeverEarly(t *testing.T) {
 			m := q.delay(seconds(due), strconv.Itoa(due.Nanosecond()))
 			for moved := 0; moved == 0; {
 				var err error
-				moved, err = q.as("w1").Promote(q.Context(), []store.Member{m}, false)
+				moved, err = q.as("w1").Promote(q.Context(), []store.Member{m})
 				q.must(err)
 				if now := q.clock(); moved == 1 && now.Before(due) {
 					q.Fatalf("moved before %s, %s early", now, due.Sub(now))
@@ -98,7 +100,7 @@ func TestPromoteMuch(t *testing.T) {
 		})
 		far := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 		defer far.Close()
-		moved, err := q.over(far, "w1").Promote(q.Context(), members, false)
+		moved, err := q.over(far, "w1").Promote(q.Context(), members)
 		if longest > 4<<20 {
 			q.Errorf("a command of %d bytes", longest)
 		}
@@ -116,7 +118,7 @@ func TestPromoteByTwenty(t *testing.T) {
 		}
 		total := make(chan int, 20)
 		crowd(20, func(i int) bool {
-			moved, err := q.as(fmt.Sprint("w", i)).Promote(q.Context(), members, false)
+			moved, err := q.as(fmt.Sprint("w", i)).Promote(q.Context(), members)
 			if err != nil {
 				q.Error(err)
 			}
@@ -138,7 +140,7 @@ func TestPromoteWhereTheStreamIsNone(t *testing.T) {
 		m := q.delay(1, "due")
 		q.must(q.rdb.Set(q.Context(), q.keys.Stream, "x", 0).Err())
 		q.unchanged(func() {
-			if moved, err := q.as("w1").Promote(q.Context(), []store.Member{m}, false); moved != 0 || !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			if moved, err := q.as("w1").Promote(q.Context(), []store.Member{m}); moved != 0 || !redis.HasErrorPrefix(err, "WRONGTYPE") {
 				q.Errorf("moved %d, %v", moved, err)
 			}
 		})
@@ -279,7 +281,10 @@ func TestScanAndList(t *testing.T) {
 func TestCancel(t *testing.T) {
 	each(t, func(q queue) {
 		m := q.delay(1, "x")
-		if wins := crowd(20, func(int) bool { ok, err := q.as("").Cancel(q.Context(), m); return ok && err == nil }); wins != 1 {
+		if wins := crowd(20, func(int) bool {
+			ok, err := q.as("").Cancel(q.Context(), m, store.Record{What: "cancel"})
+			return ok && err == nil
+		}); wins != 1 {
 			q.Errorf("%d of 20 have cancelled it", wins)
 		}
 	})

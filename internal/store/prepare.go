@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -47,7 +48,11 @@ func (s *Store) Prepare(ctx context.Context) error {
 	if err := s.MakeGroup(ctx); err != nil {
 		return judge("XGROUP", err)
 	}
-	return s.tryAll(ctx)
+	if err := s.tryAll(ctx); err != nil {
+		return err
+	}
+	_, err := s.Now(ctx) // what is written from now on has a time
+	return err
 }
 
 // divides says that the client itself divides keys among servers.
@@ -68,7 +73,9 @@ func tagged(key string) bool {
 func (s *Store) types(ctx context.Context) error {
 	want := map[string]string{
 		s.keys.Stream: "stream", s.keys.Delayed: "zset", s.keys.Dead: "stream", s.keys.Suspect: "string",
-		s.keys.probe: "none", s.keys.Bookmark(":probe"): "none", // asked for the right alone
+		// Asked for the right alone:
+		s.keys.probe: "none", s.keys.Bookmark(":probe"): "none",
+		s.keys.Worker(":probe"): "none", s.keys.Minute(time.Unix(0, 0)): "none",
 	}
 	for key, kind := range want {
 		is, err := s.rdb.Type(ctx, key).Result()
@@ -100,7 +107,9 @@ func (s *Store) tryAll(ctx context.Context) error {
 		{"xadd", k.probe, "nomkstream", "*", "kind", "probe"},
 		{"xpending", k.Stream, Group, "idle", 1, "-", "+", 1},
 		{"xclaim", k.Stream, Group, nobody, 1, "0-0", "justid"},
+		{"xinfo", "groups", k.Stream},
 		{"xinfo", "consumers", k.Stream, Group},
+		{"xgroup", "createconsumer", k.Stream, Group, nobody},
 		{"xgroup", "delconsumer", k.Stream, Group, nobody},
 		{"zadd", k.Delayed, "xx", 0, "\x00nothing"},
 		{"zrem", k.Delayed, "\x00nothing"},
@@ -110,7 +119,16 @@ func (s *Store) tryAll(ctx context.Context) error {
 		{"set", k.probe, "", "xx", "ex", 1},
 		{"pexpire", k.probe, 1},
 		{"del", k.probe},
-		{"eval", "return 1", 4, k.Stream, k.Delayed, k.Dead, k.Suspect},
+		{"exists", k.probe},
+		{"hget", k.probe, ""},
+		{"hexists", k.probe, ""},
+		{"expire", k.probe, 1},
+		{"zcard", k.Delayed},
+		{"xtrim", k.probe, "maxlen", "=", 0},
+		{"eval", "return 1", 6, k.Stream, k.Delayed, k.Dead, k.Suspect, k.Worker(":probe"), k.Minute(time.Unix(0, 0))},
+		// These have no form that changes nothing: what they make is gone when the script ends.
+		{"eval", passing("HSET"), 1, k.probe},
+		{"eval", passing("HINCRBY"), 1, k.probe},
 	}
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, len(tries))
@@ -119,11 +137,26 @@ func (s *Store) tryAll(ctx context.Context) error {
 	}
 	_, _ = pipe.Exec(ctx) // each answers for itself
 	for i, cmd := range cmds {
-		if err := judge(strings.ToUpper(tries[i][0].(string)), cmd.Err()); err != nil {
+		if err := judge(tried(tries[i]), cmd.Err()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// passing is a script that tries a command of a hash on a key that is gone when it ends. It
+// deletes first: who may not do that is to leave nothing behind.
+func passing(command string) string {
+	return "-- " + command + "\nredis.call('DEL', KEYS[1]) redis.call('" + command + "', KEYS[1], '', 0) redis.call('DEL', KEYS[1])"
+}
+
+// tried is the command that a try is about.
+func tried(args []any) string {
+	if text, ok := args[min(1, len(args)-1)].(string); ok && strings.HasPrefix(text, "-- ") {
+		name, _, _ := strings.Cut(text[3:], "\n")
+		return name
+	}
+	return strings.ToUpper(args[0].(string))
 }
 
 // judge tells what time mends from what it does not.
@@ -135,7 +168,7 @@ func judge(command string, err error) error {
 	switch {
 	case redis.HasErrorPrefix(err, "OOM"):
 		return nil // refused for now, and permitted
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	case redis.HasErrorPrefix(err, "NOPERM"), strings.Contains(text, "user executing the script can't run"):
 		return final("this user may not run %s as a worker needs to: %w", command, err)
 	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
 		return final("%w", err)

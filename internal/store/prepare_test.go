@@ -118,13 +118,20 @@ func (q queue) everything(s *store.Store) {
 	q.must(err)
 	members, err := s.Due(ctx, q.clock(), 10)
 	q.must(err)
-	_, err = s.Promote(ctx, members, false)
+	_, err = s.Promote(ctx, members)
 	q.must(err)
 	_, _, err = s.BuryMember(ctx, q.delay(1, "rubbish"), 10, map[string]string{"raw": "x"})
 	q.must(err)
 	q.must(s.Tick(ctx, []store.Tick{q.minute(1)})[0].Err)
 	_, err = s.Now(ctx)
 	q.must(err)
+	for _, clock := range []time.Time{q.clock(), q.clock()} { // a minute has its depths once
+		_, told, err := s.Tell(ctx, nil, lease, store.News{Self: &store.Self{}, Counts: map[string]int{"done:x": 1}, Number: clock.UnixNano(), Minute: clock, Depths: true})
+		q.must(errors.Join(told, err))
+	}
+	_, err = s.TrimDead(ctx, time.Hour)
+	q.must(err)
+	q.must(s.Leave(ctx, store.News{Minute: q.clock()}))
 }
 
 // used are the commands, with their subcommands, that f sends.

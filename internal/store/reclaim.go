@@ -145,9 +145,15 @@ func (s *Store) Isolate(ctx context.Context, c Claim, ttl time.Duration) (bool, 
 		Group, c.ID, c.Deliveries, c.Least.Milliseconds()).Bool()
 }
 
-// Forget removes a consumer that owns nothing.
+// Forget removes a consumer that owns nothing and does not describe itself any more.
 func (s *Store) Forget(ctx context.Context, consumer string) error {
-	return s.run(ctx, forget, []string{s.keys.Stream}, Group, consumer).Err()
+	cmd := s.forget(ctx, consumer)
+	_ = s.rdb.Process(ctx, cmd)
+	return cmd.Err()
+}
+
+func (s *Store) forget(ctx context.Context, consumer string) once {
+	return eval(ctx, forget, []string{s.keys.Stream, s.keys.Worker(consumer)}, Group, consumer)
 }
 
 // Silent returns the consumers that own nothing and have not been heard of for idle.

@@ -52,10 +52,12 @@ type Entry struct {
 
 // Keys are the names of one queue's keys. They come from nowhere else.
 type Keys struct {
-	Stream, Delayed, Dead, Suspect string
+	Stream, Delayed, Dead, Suspect, Audit string
 	// probe never exists: commands are tried on it.
 	probe    string
 	schedule string
+	worker   string
+	stats    string
 }
 
 // NewKeys puts prefix in front of every key.
@@ -65,8 +67,11 @@ func NewKeys(prefix string) Keys {
 		Delayed:  prefix + "delayed",
 		Dead:     prefix + "jobs:dead",
 		Suspect:  prefix + "jobs:suspect",
+		Audit:    prefix + "jobs:audit",
 		probe:    prefix + "jobs:probe",
 		schedule: prefix + "sched:",
+		worker:   prefix + "jobs:worker:",
+		stats:    prefix + "jobs:stats:",
 	}
 }
 
@@ -78,17 +83,26 @@ func (k Keys) Tick(name string, tick time.Time) string {
 	return k.schedule + name + ":" + strconv.FormatInt(tick.Unix(), 10)
 }
 
+// Worker is the key under which a consumer describes itself.
+func (k Keys) Worker(consumer string) string { return k.worker + consumer }
+
+// Minute is the key of what happened in the minute of t.
+func (k Keys) Minute(t time.Time) string {
+	return k.stats + strconv.FormatInt(t.Unix()/60, 10)
+}
+
 // Store is one queue as one consumer sees it (or, without a consumer, a producer).
 // It is safe for concurrent use.
 type Store struct {
 	rdb      redis.UniversalClient
 	keys     Keys
 	consumer string
+	clocks   *clocks
 }
 
 // New returns the store of the queue under prefix.
 func New(rdb redis.UniversalClient, prefix string) *Store {
-	return &Store{rdb: rdb, keys: NewKeys(prefix)}
+	return &Store{rdb: rdb, keys: NewKeys(prefix), clocks: new(clocks)}
 }
 
 // As returns the same store as consumer sees it.
@@ -105,7 +119,7 @@ func (s *Store) Keys() Keys { return s.keys }
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	cmd := s.clock(ctx)
 	_ = s.rdb.Process(ctx, cmd)
-	return moment(cmd.Cmd)
+	return s.heard(moment(cmd.Cmd))
 }
 
 func (s *Store) clock(ctx context.Context) once {

@@ -363,7 +363,7 @@ func TestValuesTravelUnchanged(t *testing.T) {
 		q.must(err)
 		members, err := q.as("w1").Due(q.Context(), q.clock().Add(time.Second), 10)
 		q.must(err)
-		if moved, err := q.as("w1").Promote(q.Context(), members, false); moved != 1 || err != nil {
+		if moved, err := q.as("w1").Promote(q.Context(), members); moved != 1 || err != nil {
 			q.Fatalf("moved %d, %v", moved, err)
 		}
 		e = q.fetch("w1", 1)[0]
@@ -379,7 +379,7 @@ func TestValuesTravelUnchanged(t *testing.T) {
 		}
 		newest, err := q.as("w2").NewestDead(q.Context())
 		q.must(err)
-		replayed, err := q.as("w2").Replay(q.Context(), []store.Entry{{ID: newest, Fields: letters[0]}})
+		replayed, err := q.as("w2").Replay(q.Context(), []store.Replayed{{Entry: store.Entry{ID: newest, Fields: letters[0]}}})
 		q.must(err)
 		q.same([]bool{true}, replayed)
 		q.same(job, q.fetch("w1", 1)[0].Fields)

@@ -1,0 +1,7 @@
+-- dead -> gone, by hand.
+-- KEYS 1 dead, 2 audit   ARGV 1 stream ID, 2 n, and n names and values of the record
+-- Returns 1, or 0 where there is no such dead letter.
+if not is(KEYS[2], 'stream') then return wrongtype(KEYS[2], 'stream') end
+if redis.call('XDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
+record(KEYS[2], 2)
+return 1
