@@ -36,10 +36,10 @@ type page struct {
 // frame is what the templates see.
 type frame struct {
 	page
-	Options
-	Open bool
-	Tabs []tab
-	Now  time.Time
+	Options        Options
+	Open, ReadOnly bool
+	Tabs           []tab
+	Now            time.Time
 }
 
 type tab struct{ Path, Name string }
@@ -79,7 +79,7 @@ func (d *dashboard) write(w http.ResponseWriter, p page) {
 		return
 	}
 	var out bytes.Buffer
-	f := frame{page: p, Options: d.o, Open: d.o.open(), Tabs: tabs, Now: time.Now()}
+	f := frame{page: p, Options: d.o, Open: d.o.open(), ReadOnly: d.o.ReadOnly, Tabs: tabs, Now: time.Now()}
 	if err := templates[p.Name].Execute(&out, f); err != nil {
 		http.Error(w, fmt.Sprintf("dashboard: %s: %s", p.Name, err), http.StatusInternalServerError)
 		return
