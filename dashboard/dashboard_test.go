@@ -341,7 +341,9 @@ func TestFleet(t *testing.T) {
 				t.Fatal("nothing runs", err)
 			}
 		}
-		contains(t, s.get("workers"), "worker-01", "reconcile", "1 of 8")
+		workers := s.get("workers")
+		contains(t, workers, "worker-01", "reconcile", "1 of 8", `<span title="since `)
+		lacks(t, workers, "Nothing runs.")
 		contains(t, s.get(""), "8 slots of 1 worker")
 		contains(t, s.get("audit"), "marek", "run schedule")
 	})
@@ -352,7 +354,7 @@ func TestHostileContents(t *testing.T) {
 		const script = `<script>alert(1)</script>"'><img src=x onerror=alert(1)>`
 		big := strings.Repeat("é", 1<<19)
 		fields := jobs.Fields{"kind": script, "job_id": script, "error": script, "traceback": script, script: script,
-			"control": "\x1b[31m\x00‮", "bytes\xff": "\xfe", "big": big, "request_id": script}
+			"control": "\x1b[31m\x00\u202e", "bytes\xff": "\xfe", "big": big, "request_id": script}
 		e := s.bury(fields)
 		delayed := jobs.Job{Kind: "k", ID: script, Fields: jobs.Fields{script: script, "big": big}}.In(time.Hour)
 		must(t, s.client.Enqueue(t.Context(), delayed))
