@@ -48,6 +48,7 @@ func work(ctx context.Context, out io.Writer) error {
 	defer s.close()
 	log := slog.New(slog.NewTextHandler(out, nil))
 	s.office.log = log
+	servePage(ctx, s.client, log)
 	log.Info("fakes that can be told to fail: curl -X POST URL/fail?next=2", "mail", s.mailer.url, "payrail", s.payrail.url)
 
 	config, err := s.measure(jobs.Config{Logger: log})
