@@ -154,7 +154,7 @@ func (c *Client) countKinds(ctx context.Context) (map[string]*kindStats, time.Ti
 }
 
 // A Worker is one running Runner, as it last described itself: with each renewal of its
-// leases that finds something new, so a quarter of a lease ago where jobs come and go, and at
+// leases that finds something new, so an eighth of a lease ago where jobs come and go, and at
 // most two leases where it is idle.
 type Worker struct {
 	Name    string // its consumer in the group: Config.Worker and a random part
@@ -290,7 +290,7 @@ type Minute struct {
 }
 
 // Outcomes are how many runs ended how. What a worker has counted is written with its next
-// renewal, within a quarter of a lease; a crash loses what it had not written yet.
+// renewal, within an eighth of a lease; a crash loses what it had not written yet.
 type Outcomes struct {
 	Done     int64
 	Retried  int64 // failed, will run again
