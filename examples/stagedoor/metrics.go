@@ -32,7 +32,8 @@ func (s *shop) measure(config jobs.Config) (jobs.Config, error) {
 	meters := metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(about))
 	tracers := trace.NewTracerProvider(trace.WithResource(about))
 	tel := telemetry.New(telemetry.Options{MeterProvider: meters, TracerProvider: tracers})
-	s.client = jobs.NewClient(s.rdb, tel.Client(jobs.Options{Annotate: annotate}))
+	options := tel.Client(jobs.Options{Annotate: annotate})
+	s.client, s.office.outbox.Annotate = jobs.NewClient(s.rdb, options), options.Annotate
 	unregister := tel.Register(s.client)
 	s.closers = append(s.closers, unregister, func() {
 		_ = meters.Shutdown(context.Background()) // what is scraped is not flushed
