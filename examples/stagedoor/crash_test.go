@@ -38,15 +38,21 @@ func TestKilledBetweenCommitAndRelay(t *testing.T) {
 	seller := exec.Command(program)
 	seller.Env = append(os.Environ(), workVariable+"=1")
 	seller.Stderr = t.Output()
+	started := make(chan *os.Process, 1)
 	proxy.Hook(func(cmd []string) servers.Action {
 		if slices.Contains(cmd, renderTickets.Name()) {
-			return servers.CutBefore.Then(func() { _ = seller.Process.Kill() })
+			return servers.CutBefore.Then(func() {
+				p := <-started
+				_ = p.Kill()
+				started <- p // for a second one that is on its way
+			})
 		}
 		return servers.Pass
 	})
 	if err := seller.Start(); err != nil {
 		t.Fatal(err)
 	}
+	started <- seller.Process
 	_ = seller.Wait() // killed
 	proxy.Hook(nil)
 

@@ -72,11 +72,9 @@ func (s *shop) work(t *testing.T, config jobs.Config) {
 	if _, err := s.sell(t.Context(), "14-C", "15C"); err != nil {
 		t.Fatal(err)
 	}
-	runner := jobs.NewRunner(s.client, config)
-	register(runner, s.office)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- runner.Run(ctx) }()
+	go func() { ended <- s.run(ctx, config) }()
 	s.closers = append(s.closers, func() {
 		stop()
 		if err := <-ended; err != nil {
