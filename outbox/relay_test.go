@@ -373,7 +373,8 @@ func TestABacklogIsReadOnce(t *testing.T) {
 		return one[int](f, `SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'outbox_unpublished'`)
 	}
 	f.eventually("the counts are in", func() bool { return read() >= 40_000 })
-	if n := read(); n > 80_000 {
-		t.Logf("%d entries of the index were read", n)
+	// Twice, and what the polls that begin at the bottom read again; read by each batch anew it is 800,000.
+	if n := read(); n > 200_000 {
+		t.Errorf("%d entries of the index were read", n)
 	}
 }
