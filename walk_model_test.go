@@ -16,7 +16,11 @@ func (w *walk) catchUp(now time.Time) {
 	if w.worker == nil {
 		return
 	}
-	w.beats.expect(now)
+	looked, err := w.rdb.Exists(w.t.Context(), w.key("sched:"+beat.Name())).Result()
+	must(w.t, err)
+	if looked > 0 { // a worker, at the schedule
+		w.beats.expect(now)
+	}
 	for _, j := range w.all {
 		switch {
 		case j.unknown:
@@ -283,10 +287,13 @@ func (b *beats) register(r *jobs.Runner) {
 	r.Schedule(jobs.Periodic{When: jobs.Every(period * time.Second), Job: beat.Job(jobs.None{})})
 }
 
+// next is how long it is until the next tick.
+func (b *beats) next(now time.Time) time.Duration {
+	return (period - time.Duration(now.Unix()%period)) * time.Second
+}
+
+// expect is called once somebody has looked: of what was before that nothing comes.
 func (b *beats) expect(now time.Time) {
-	if b == nil {
-		return
-	}
 	missed := b.up.Unix() / period * period
 	if b.last == 0 {
 		b.last = missed
@@ -313,9 +320,6 @@ func (b *beats) left(entries []jobs.Fields) {
 }
 
 func (b *beats) compare() error {
-	if b == nil {
-		return nil
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if maps.Equal(b.ran, b.want) {

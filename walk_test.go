@@ -20,7 +20,6 @@ import (
 
 var (
 	walkSeed  = flag.Uint64("walk.seed", 0, "of TestRandomWalk; 0: another one each time")
-	walkTicks = flag.Bool("walk.ticks", false, "TestRandomWalk has a schedule too; its model errs where a worker stops before its first look")
 	walkSteps = flag.Int("walk.steps", 150, "of TestRandomWalk on miniredis, in fake time")
 )
 
@@ -87,8 +86,8 @@ type walk struct {
 	seed              uint64
 	rng               *rand.Rand
 	lease             time.Duration
-	advances, strange bool   // the clock is moved; there are unknown kinds
-	beats             *beats // nil: there is no schedule
+	advances, strange bool // the clock is moved; there are unknown kinds
+	beats             *beats
 	worker            *worker
 	all               []*walked
 	deaths            int // of workers
@@ -99,7 +98,10 @@ type walk struct {
 }
 
 func newWalk(q *queue, seed uint64, lease time.Duration) *walk {
-	return &walk{queue: q, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), lease: lease, ran: map[string][]time.Time{}}
+	return &walk{
+		queue: q, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), lease: lease, beats: newBeats(),
+		ran: map[string][]time.Time{},
+	}
 }
 
 // How long things take that the walk decides on. Nothing is due by itself on a real Redis.
@@ -252,15 +254,11 @@ func (w *walk) start() {
 	if w.worker != nil {
 		return
 	}
-	register := []func(*jobs.Runner){handle(walks, w.handle)}
-	if *walkTicks {
-		if w.beats == nil {
-			w.beats = newBeats()
-		}
-		register = append(register, w.beats.register)
-		w.beats.up = w.now()
+	for w.beats.next(w.now()) < 10*time.Second { // none comes while it starts
+		time.Sleep(time.Second)
 	}
-	w.worker = w.employ(w.Client, jobs.Config{Lease: w.lease}, register...)
+	w.beats.up = w.now()
+	w.worker = w.employ(w.Client, jobs.Config{Lease: w.lease}, handle(walks, w.handle), w.beats.register)
 }
 
 // stop ends the worker. Where those of unknown kinds are then is for the store to say.
