@@ -162,8 +162,17 @@ func (s *sample) enqueue(ctx context.Context, batch int) (rate float64, err erro
 	return float64(n) / time.Since(start).Seconds(), nil
 }
 
-// pickup waits between two jobs for 5 to 15 ms, so that the queue is idle again.
+// pickup is how long after it is enqueued a job starts on an idle queue.
 func pickup(ctx context.Context, s *sample) (figures, error) {
+	return s.oneByOne(ctx, "pickup", func(ctx context.Context, i int) (time.Time, error) {
+		before := time.Now()
+		return before, s.peer.enqueue(ctx, time.Time{}, newOrder(i))
+	})
+}
+
+// oneByOne has the worker start jobs that come singly, each from when enqueue says, and waits between two of them for 5 to
+// 15 ms, so that the queue is idle again.
+func (s *sample) oneByOne(ctx context.Context, name string, enqueue func(ctx context.Context, i int) (time.Time, error)) (figures, error) {
 	started := make(chan time.Time, 1)
 	handle := func(int) error { started <- time.Now(); return nil }
 	var waits []time.Duration
@@ -171,8 +180,8 @@ func pickup(ctx context.Context, s *sample) (figures, error) {
 		last := time.Now().Add(6 * s.Sizes.Patience)
 		for i := 0; i < s.Sizes.Pickups && (i < 5 || time.Now().Before(last)); i++ {
 			time.Sleep(time.Duration(5+10*rand.Float64()) * time.Millisecond)
-			before := time.Now()
-			if err := s.peer.enqueue(ctx, time.Time{}, newOrder(i)); err != nil {
+			before, err := enqueue(ctx, i)
+			if err != nil {
 				return err
 			}
 			select {
@@ -189,7 +198,7 @@ func pickup(ctx context.Context, s *sample) (figures, error) {
 	}
 	waits = waits[min(len(waits)-1, 3):] // the worker has been starting
 	slices.Sort(waits)
-	return figures{"pickup.p50": quantile(waits, 50), "pickup.p99": quantile(waits, 99)}, nil
+	return figures{name + ".p50": quantile(waits, 50), name + ".p99": quantile(waits, 99)}, nil
 }
 
 // quantile is the nearest rank, in milliseconds.

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,32 +179,8 @@ func (s *sample) commitAll(ctx context.Context, n, each int) error {
 
 // committed is how long after its COMMIT is sent a job starts, where nothing else is to be done.
 func committed(ctx context.Context, s *sample) (figures, error) {
-	started := make(chan time.Time, 1)
-	handle := func(int) error { started <- time.Now(); return nil }
-	var waits []time.Duration
-	err := s.working(ctx, handle, func(ctx context.Context) error {
-		if err := s.warm(ctx); err != nil {
-			return err
-		}
-		for i := range s.Sizes.Pickups {
-			time.Sleep(time.Duration(5+10*rand.Float64()) * time.Millisecond)
-			var before time.Time
-			if err := s.peer.(transactor).transact(ctx, func() { before = time.Now() }, newOrder(i)); err != nil {
-				return err
-			}
-			select {
-			case at := <-started:
-				waits = append(waits, at.Sub(before))
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return nil
+	return s.oneByOne(ctx, "commit", func(ctx context.Context, i int) (before time.Time, err error) {
+		err = s.peer.(transactor).transact(ctx, func() { before = time.Now() }, newOrder(i))
+		return before, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	waits = waits[min(len(waits)-1, 3):] // the worker has been starting
-	slices.Sort(waits)
-	return figures{"commit.p50": quantile(waits, 50), "commit.p99": quantile(waits, 99)}, nil
 }
