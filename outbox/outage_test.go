@@ -1,13 +1,17 @@
 package outbox_test
 
 import (
+	"context"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/servers"
@@ -229,11 +233,10 @@ func TestLostRepliesOfRedis(t *testing.T) {
 			g := *f
 			g.rdb = redis.NewClient(&redis.Options{Addr: o.queue.Addr()}) // with its default retries
 			g.client = jobs.NewClient(g.rdb, jobs.Options{Prefix: f.prefix})
+			sent := false
 			swallowed := o.queue.Swallow(func(cmd []string) bool {
-				if command == "exec" {
-					return strings.EqualFold(cmd[0], "exec")
-				}
-				return strings.EqualFold(cmd[0], command) && slices.ContainsFunc(cmd, func(w string) bool { return strings.Contains(w, batch[0].ID) })
+				sent = sent || slices.ContainsFunc(cmd, func(w string) bool { return strings.Contains(w, batch[0].ID) })
+				return sent && strings.EqualFold(cmd[0], command)
 			})
 			stop := g.relay(outbox.RelayConfig{})
 			<-swallowed
@@ -249,5 +252,119 @@ func TestLostRepliesOfRedis(t *testing.T) {
 				t.Errorf("%s of %d: %d entries, want %d", command, n, in, want)
 			}
 		}
+	}
+}
+
+// A batch of which a part is refused, since one key has the wrong type, does not put the rest into the queue again and
+// again.
+func TestARefusalInPartIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for key, refused := range map[string]string{
+		"delayed":   `INSERT INTO jobs.outbox (kind, due) VALUES ('act', now() + interval '1 hour')`,
+		"jobs:dead": `INSERT INTO jobs.outbox (kind) VALUES ('no job')`,
+	} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			g := *f
+			var sent sendCounter
+			g.rdb = redis.NewClient(f.rdb.Options())
+			defer g.rdb.Close()
+			g.rdb.AddHook(&sent)
+			g.client = jobs.NewClient(g.rdb, jobs.Options{Prefix: f.prefix})
+			stop := g.relay(outbox.RelayConfig{Logger: discard})
+			defer stop()
+			f.commit(act.Job(nil))
+			f.await(1)
+			must(t, f.rdb.Set(t.Context(), f.prefix+key, "x", 0).Err())
+			tx := f.begin()
+			job := act.Job(nil)
+			must(t, f.box.Enqueue(t.Context(), tx, job))
+			_, err := tx.Exec(t.Context(), refused)
+			must(t, err)
+			must(t, tx.Commit(t.Context()))
+			f.eventually("it is tried", func() bool { return count(f.published(), job.ID) > 0 })
+			before := sent.n.Load()
+			f.eventually("it is tried again and again", func() bool { return sent.n.Load() > before+12 })
+			must(t, f.rdb.Del(t.Context(), f.prefix+key).Err())
+			if n := count(f.await(2), job.ID); n > 2 {
+				t.Errorf("the job that was not refused is in the queue %d times", n)
+			}
+		})
+	}
+}
+
+// sendCounter counts what is sent to Redis, a pipeline as one.
+type sendCounter struct{ n atomic.Int64 }
+
+func (*sendCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *sendCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+func (c *sendCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// A relay that is stopped while Redis has its batch waits for the answer, and marks what is carried.
+func TestARelayThatIsStoppedEndsItsBatch(t *testing.T) {
+	t.Parallel()
+	o := newOurs(t)
+	f := o.direct()
+	held := make(chan struct{})
+	o.queue.Hook(func(cmd []string) servers.Action {
+		if strings.EqualFold(cmd[0], "xadd") && !slices.Contains(cmd, "nomkstream") {
+			o.queue.Hook(nil)
+			o.queue.Stall(true)
+			close(held)
+		}
+		return servers.Pass
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	r := outbox.NewRelay(o.pool, o.client, f.quiet(outbox.RelayConfig{}))
+	go func() { ended <- r.Run(ctx) }()
+	f.commit(many(3)...)
+	<-held
+	cancel()
+	time.AfterFunc(100*time.Millisecond, func() { o.queue.Stall(false) }) // when the end has been heard of
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if n, lag := len(f.published()), f.lag(); n != 3 || lag.Rows != 0 {
+		t.Errorf("%d entries, %+v, want 3 and none that waits", n, lag)
+	}
+}
+
+// A server that takes a connection and never answers it is left for another connection, as one that is away is.
+func TestARelayBeginsThoughTheFirstConnectionIsSilent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	var dialled atomic.Int64
+	g := *f
+	g.pool = newPool(t, f.url, func(c *pgxpool.Config) {
+		c.ConnConfig.ConnectTimeout = 30 * time.Second // so that the test ends; there is none as a rule
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dialled.Add(1) == 1 {
+				network, addr = "tcp", l.Addr().String()
+			}
+			return dial(ctx, network, addr)
+		}
+	})
+	f.commit(act.Job(nil))
+	start := time.Now()
+	g.relay(outbox.RelayConfig{})
+	f.await(1)
+	if took := time.Since(start); took >= 30*time.Second {
+		t.Errorf("it took %s", took)
 	}
 }

@@ -114,12 +114,14 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 		'rate', 1.50, 'seats', json_build_array('1A'), 'none', NULL, 'note', 'a "b"'), '7f3a')`)
 	f.exec(`INSERT INTO jobs.outbox (kind, fields) VALUES ('act', '{"fields_base64": {"YQ==": "/w=="}}')`)
 	f.exec(`COPY jobs.outbox (kind, fields) FROM PROGRAM 'printf "act\t{}\n"'`)
+	f.exec(`INSERT INTO jobs.outbox (kind, fields) VALUES ('act', '{"a": "\ud800"}'), ('act', '{"a": "\ud800", "n": 1}')`)
 	f.relay(outbox.RelayConfig{})
-	f.await(5)
+	f.await(7)
 	want := []map[string]any{
 		{"order_id": "4471"}, {},
 		{"order_id": "4471", "vip": "true", "rate": "1.50", "seats": `["1A"]`, "note": `a "b"`, "request_id": "7f3a"},
 		{"a": "\xff"}, {},
+		{"a": "\xed\xa0\x80"}, {"a": "\xed\xa0\x80", "n": "1"}, // half of a surrogate pair, as Python writes bytes
 	}
 	for i, e := range f.entries() {
 		if len(e.Values["outbox_id"].(string)) != 36 || e.Values["kind"] != "act" || e.Values["attempts"] != "0" {
@@ -223,7 +225,7 @@ func (*tripCounter) DialHook(next redis.DialHook) redis.DialHook          { retu
 func (*tripCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 func (c *tripCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == "multi" {
+		if cmds[0].Name() == "multi" && cmds[1].Name() == "xadd" {
 			c.transactions.Add(1)
 		}
 		return next(ctx, cmds)
