@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
@@ -104,6 +105,9 @@ func TestOutages(t *testing.T) {
 		t.Logf("%s: carried %s after its return", name, time.Since(back).Round(time.Millisecond))
 	}
 	f.eventually("nothing waits", func() bool { return f.lag().Rows == 0 })
+	f.eventually("it listens again", func() bool {
+		return one[int](f, `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'`) == 1
+	})
 	if n := strings.Count(log.String(), "\n"); n > 40 {
 		t.Errorf("%d lines in the log", n)
 	}
@@ -366,5 +370,39 @@ func TestARelayBeginsThoughTheFirstConnectionIsSilent(t *testing.T) {
 	f.await(1)
 	if took := time.Since(start); took >= 30*time.Second {
 		t.Errorf("it took %s", took)
+	}
+}
+
+// What a batch had read is read again when it failed, by whatever way the relay reads.
+func TestABatchThatFailedIsReadAgain(t *testing.T) {
+	t.Parallel()
+	o := newOurs(t)
+	f := o.direct()
+	batch := f.commit(many(1500)...) // more than a batch
+	o.queue.Hook(func(cmd []string) servers.Action {
+		if strings.EqualFold(cmd[0], "xadd") && slices.Contains(cmd, batch[0].ID) {
+			o.queue.Hook(nil)
+			return servers.CutBefore
+		}
+		return servers.Pass
+	})
+	o.relay(outbox.RelayConfig{Poll: time.Hour})
+	if diff := cmp.Diff(ids(batch), f.await(1500)); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// A relay that has nothing to do, or stands by, gives its connection back as it was.
+func TestRelaysAtRestKeepTheirConnections(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 2 { // one may publish, the other stands by
+		g := *f
+		g.pool = newPool(t, f.url)
+		g.relay(outbox.RelayConfig{Poll: 5 * time.Millisecond})
+		f.eventually("it has looked again and again", func() bool { return g.pool.Stat().AcquireCount() > 50 })
+		if n := g.pool.Stat().NewConnsCount(); n > 5 {
+			t.Errorf("%d connections were made", n)
+		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 // RelayConfig of a Relay; the zero value is ready to use.
 type RelayConfig struct {
 	Schema   string        // as in Outbox
-	Poll     time.Duration // how long a row waits at most that no notification tells of; 0: 1 s
+	Poll     time.Duration // how long a row waits at most that no notification tells of, or whose transaction was long; 0: 1 s
 	KeepDead int           // as in jobs.Config, and the same as there; 0: 10,000
 	Logger   *slog.Logger  // nil: slog.Default()
 
