@@ -51,10 +51,7 @@ func (r *Relay) hear(ctx context.Context) error {
 		defer stop()
 		_ = conn.Close(ctx) // it is not used any more
 	}()
-	if err := direct(ctx, conn); err != nil {
-		return err
-	}
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	if err := begin(ctx, conn); err != nil {
 		return err
 	}
 	for {
@@ -88,15 +85,21 @@ func (r *Relay) dial(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// direct finds out whether nobody stands between the connection and its server process: who does numbers connections in
-// his own way. LISTEN through a pooler would come to an end with the transaction or, worse, stay behind in a session that
-// is others'.
-func direct(ctx context.Context, conn *pgx.Conn) error {
+// begin begins to listen, unless somebody stands between the connection and its server process: who does numbers
+// connections in his own way. LISTEN through a pooler would come to an end with the transaction or, worse, stay behind in
+// a session that is others'.
+func begin(ctx context.Context, conn *pgx.Conn) error {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
 	var pid uint32
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
-	if err == nil && pid != conn.PgConn().PID() {
+	switch {
+	case err != nil:
+		return err
+	case pid != conn.PgConn().PID():
 		return errPooled
 	}
+	_, err = conn.Exec(ctx, "LISTEN "+channel)
 	return err
 }
 

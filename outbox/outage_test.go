@@ -1,13 +1,18 @@
 package outbox_test
 
 import (
+	"context"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/servers"
@@ -100,6 +105,9 @@ func TestOutages(t *testing.T) {
 		t.Logf("%s: carried %s after its return", name, time.Since(back).Round(time.Millisecond))
 	}
 	f.eventually("nothing waits", func() bool { return f.lag().Rows == 0 })
+	f.eventually("it listens again", func() bool {
+		return one[int](f, `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'`) == 1
+	})
 	if n := strings.Count(log.String(), "\n"); n > 40 {
 		t.Errorf("%d lines in the log", n)
 	}
@@ -229,11 +237,10 @@ func TestLostRepliesOfRedis(t *testing.T) {
 			g := *f
 			g.rdb = redis.NewClient(&redis.Options{Addr: o.queue.Addr()}) // with its default retries
 			g.client = jobs.NewClient(g.rdb, jobs.Options{Prefix: f.prefix})
+			sent := false
 			swallowed := o.queue.Swallow(func(cmd []string) bool {
-				if command == "exec" {
-					return strings.EqualFold(cmd[0], "exec")
-				}
-				return strings.EqualFold(cmd[0], command) && slices.ContainsFunc(cmd, func(w string) bool { return strings.Contains(w, batch[0].ID) })
+				sent = sent || slices.ContainsFunc(cmd, func(w string) bool { return strings.Contains(w, batch[0].ID) })
+				return sent && strings.EqualFold(cmd[0], command)
 			})
 			stop := g.relay(outbox.RelayConfig{})
 			<-swallowed
@@ -248,6 +255,154 @@ func TestLostRepliesOfRedis(t *testing.T) {
 			if int(in) != want {
 				t.Errorf("%s of %d: %d entries, want %d", command, n, in, want)
 			}
+		}
+	}
+}
+
+// A batch of which a part is refused, since one key has the wrong type, does not put the rest into the queue again and
+// again.
+func TestARefusalInPartIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for key, refused := range map[string]string{
+		"delayed":   `INSERT INTO jobs.outbox (kind, due) VALUES ('act', now() + interval '1 hour')`,
+		"jobs:dead": `INSERT INTO jobs.outbox (kind) VALUES ('no job')`,
+	} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			g := *f
+			var sent sendCounter
+			g.rdb = redis.NewClient(f.rdb.Options())
+			defer g.rdb.Close()
+			g.rdb.AddHook(&sent)
+			g.client = jobs.NewClient(g.rdb, jobs.Options{Prefix: f.prefix})
+			stop := g.relay(outbox.RelayConfig{Logger: discard})
+			defer stop()
+			f.commit(act.Job(nil))
+			f.await(1)
+			must(t, f.rdb.Set(t.Context(), f.prefix+key, "x", 0).Err())
+			tx := f.begin()
+			job := act.Job(nil)
+			must(t, f.box.Enqueue(t.Context(), tx, job))
+			_, err := tx.Exec(t.Context(), refused)
+			must(t, err)
+			must(t, tx.Commit(t.Context()))
+			f.eventually("it is tried", func() bool { return count(f.published(), job.ID) > 0 })
+			before := sent.n.Load()
+			f.eventually("it is tried again and again", func() bool { return sent.n.Load() > before+12 })
+			must(t, f.rdb.Del(t.Context(), f.prefix+key).Err())
+			if n := count(f.await(2), job.ID); n > 2 {
+				t.Errorf("the job that was not refused is in the queue %d times", n)
+			}
+		})
+	}
+}
+
+// sendCounter counts what is sent to Redis, a pipeline as one.
+type sendCounter struct{ n atomic.Int64 }
+
+func (*sendCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *sendCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+func (c *sendCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// A relay that is stopped while Redis has its batch waits for the answer, and marks what is carried.
+func TestARelayThatIsStoppedEndsItsBatch(t *testing.T) {
+	t.Parallel()
+	o := newOurs(t)
+	f := o.direct()
+	held := make(chan struct{})
+	o.queue.Hook(func(cmd []string) servers.Action {
+		if strings.EqualFold(cmd[0], "xadd") && !slices.Contains(cmd, "nomkstream") {
+			o.queue.Hook(nil)
+			o.queue.Stall(true)
+			close(held)
+		}
+		return servers.Pass
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	r := outbox.NewRelay(o.pool, o.client, f.quiet(outbox.RelayConfig{}))
+	go func() { ended <- r.Run(ctx) }()
+	f.commit(many(3)...)
+	<-held
+	cancel()
+	time.AfterFunc(100*time.Millisecond, func() { o.queue.Stall(false) }) // when the end has been heard of
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if n, lag := len(f.published()), f.lag(); n != 3 || lag.Rows != 0 {
+		t.Errorf("%d entries, %+v, want 3 and none that waits", n, lag)
+	}
+}
+
+// A server that takes a connection and never answers it is left for another connection, as one that is away is.
+func TestARelayBeginsThoughTheFirstConnectionIsSilent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	var dialled atomic.Int64
+	g := *f
+	g.pool = newPool(t, f.url, func(c *pgxpool.Config) {
+		c.ConnConfig.ConnectTimeout = 30 * time.Second // so that the test ends; there is none as a rule
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dialled.Add(1) == 1 {
+				network, addr = "tcp", l.Addr().String()
+			}
+			return dial(ctx, network, addr)
+		}
+	})
+	f.commit(act.Job(nil))
+	start := time.Now()
+	g.relay(outbox.RelayConfig{})
+	f.await(1)
+	if took := time.Since(start); took >= 30*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// What a batch had read is read again when it failed, by whatever way the relay reads.
+func TestABatchThatFailedIsReadAgain(t *testing.T) {
+	t.Parallel()
+	o := newOurs(t)
+	f := o.direct()
+	batch := f.commit(many(1500)...) // more than a batch
+	o.queue.Hook(func(cmd []string) servers.Action {
+		if strings.EqualFold(cmd[0], "xadd") && slices.Contains(cmd, batch[0].ID) {
+			o.queue.Hook(nil)
+			return servers.CutBefore
+		}
+		return servers.Pass
+	})
+	o.relay(outbox.RelayConfig{Poll: time.Hour})
+	if diff := cmp.Diff(ids(batch), f.await(1500)); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// A relay that has nothing to do, or stands by, gives its connection back as it was.
+func TestRelaysAtRestKeepTheirConnections(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 2 { // one may publish, the other stands by
+		g := *f
+		g.pool = newPool(t, f.url)
+		g.relay(outbox.RelayConfig{Poll: 5 * time.Millisecond})
+		f.eventually("it has looked again and again", func() bool { return g.pool.Stat().AcquireCount() > 50 })
+		if n := g.pool.Stat().NewConnsCount(); n > 5 {
+			t.Errorf("%d connections were made", n)
 		}
 	}
 }

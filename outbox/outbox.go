@@ -11,7 +11,8 @@
 //
 // A committed row becomes at least one entry of the queue, as a job whose ID is the row's outbox_id, oldest first; a row
 // that was rolled back becomes none. Where a relay dies, or PostgreSQL or Redis goes away, between the entry and the mark
-// that it was made, there are two entries of one ID, and the job may run twice: Once makes one effect of that.
+// that it was made, there are two entries of one ID, and the job may run twice: Once makes one effect of that. What Redis
+// itself loses after the mark (see Persistence in the README) is carried again where published_at is set to NULL.
 //
 // # The other half
 //
@@ -61,7 +62,7 @@ func Once(ctx context.Context, tx pgx.Tx, job jobs.Job) (first bool, err error) 
 // be tried again whose COMMIT was never answered.
 //
 // A job's RequestID and Trace come from Annotate or from the job in ctx where they are empty. In(d) counts from when tx
-// began, At is as ever by Redis's clock.
+// began, by PostgreSQL's clock; whether that time or the one of At has come is as ever for Redis's clock to say.
 func (o Outbox) Enqueue(ctx context.Context, tx pgx.Tx, js ...jobs.Job) error {
 	var c columns
 	for i, j := range js {

@@ -66,6 +66,9 @@ func TestThroughAPoolerInTransactionMode(t *testing.T) {
 			f.eventually("it says that it polls", func() bool {
 				return strings.Count(log.String(), "the outbox is polled") == 3
 			})
+			if n := strings.Count(log.String(), "go through a pooler"); n != 3 { // found out, and not by LISTEN in a session of others
+				t.Errorf("%d of 3 know why", n)
+			}
 			if strings.Contains(log.String(), "trouble") {
 				t.Error("there was trouble")
 			}

@@ -28,6 +28,9 @@ func (o Outbox) Purge(ctx context.Context, db DB, olderThan time.Duration) (int6
 // purge runs a statement, without its age and its limit, until it finds less than a batch. (An array is made once; what
 // stands behind IN may be asked for again and again, and then there are more than the limit.)
 func purge(ctx context.Context, db DB, olderThan time.Duration, statement string) (n int64, err error) {
+	if olderThan < 0 {
+		return 0, fmt.Errorf("a negative age: %s", olderThan)
+	}
 	age := fmt.Sprintf("%d * interval '1 microsecond'", olderThan.Microseconds())
 	statement = fmt.Sprintf(statement, age, purgeBatch)
 	for {

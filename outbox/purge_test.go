@@ -55,6 +55,19 @@ func TestPurgePassesOverWhatIsLocked(t *testing.T) {
 	}
 }
 
+func TestAgesThatCannotBeMeant(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(`INSERT INTO jobs.outbox (kind, published_at) VALUES ('act', now()); INSERT INTO jobs.once (kind, job_id) VALUES ('act', '1')`)
+	for name, purge := range map[string]func(context.Context, outbox.DB, time.Duration) (int64, error){
+		"outbox: purge: ": f.box.Purge, "outbox: purge once: ": f.box.PurgeOnce,
+	} {
+		if n, err := purge(t.Context(), f.pool, -time.Hour); n != 0 || err == nil || !strings.HasPrefix(err.Error(), name) {
+			t.Errorf("%s%d, %v", name, n, err)
+		}
+	}
+}
+
 func TestLag(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

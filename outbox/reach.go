@@ -12,7 +12,8 @@ type reach struct {
 	before  int64     // the same, at the last whole read
 	settled int64     // and at the one before it
 	whole   time.Time // when the next whole read is due
-	full    bool      // the last read brought as many rows as it could
+	last    int64     // the highest number of the last read
+	full    bool      // that brought as many rows as it could
 }
 
 // from is the number above which to read now.
@@ -20,8 +21,8 @@ func (r *reach) from(now time.Time) int64 {
 	switch {
 	case !now.Before(r.whole):
 		return 0
-	case r.full:
-		return r.seen
+	case r.full: // where it ended, which is further down if a transaction of many rows committed late
+		return r.last
 	}
 	return r.settled
 }
@@ -29,7 +30,7 @@ func (r *reach) from(now time.Time) int64 {
 // read notes what a read from a number on has brought: the highest number (0: none), and whether there may be more. After
 // a whole one the next is due at a time.
 func (r *reach) read(from, highest int64, full bool, next time.Time) {
-	r.full, r.seen = full, max(r.seen, highest)
+	r.full, r.last, r.seen = full, highest, max(r.seen, highest)
 	if !r.whole.IsZero() && from > 0 {
 		return
 	}

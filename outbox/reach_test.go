@@ -28,6 +28,11 @@ func TestReach(t *testing.T) {
 		{"what was seen stays", 2004, 2301, 0, false},
 		{"a whole one is due in a run of full ones too", 3005, 0, 2400, true},
 		{"full", 3006, 2400, 3400, true},
+		{"what is left", 3007, 3400, 3500, false},
+		{"a whole one brings as many late rows as it can", 4006, 0, 1200, true},
+		{"and goes on among them", 4007, 1200, 1300, true},
+		{"to the end", 4008, 1300, 3600, false},
+		{"and then with what is new", 4009, 2400, 0, false},
 	} {
 		now := at(step.now)
 		from := r.from(now)

@@ -25,7 +25,7 @@ import (
 // RelayConfig of a Relay; the zero value is ready to use.
 type RelayConfig struct {
 	Schema   string        // as in Outbox
-	Poll     time.Duration // how long a row waits at most that no notification tells of; 0: 1 s
+	Poll     time.Duration // how long a row waits at most that no notification tells of, or whose transaction was long; 0: 1 s
 	KeepDead int           // as in jobs.Config, and the same as there; 0: 10,000
 	Logger   *slog.Logger  // nil: slog.Default()
 
@@ -62,7 +62,7 @@ type Relay struct {
 	wake    chan struct{}
 	reach   reach
 	most    int  // rows to read at once
-	wary    bool // Redis is asked first, before a transaction is open
+	wary    bool // Redis is asked first whether all is as it should be
 	started atomic.Bool
 }
 
@@ -144,7 +144,7 @@ func (r *Relay) prepare(ctx context.Context) (ready bool, err error) {
 	for ctx.Err() == nil {
 		err := r.store.PrepareRelay(ctx)
 		if err == nil {
-			_, err = r.pool.Exec(ctx, r.sql.try)
+			err = r.try(ctx)
 		}
 		switch {
 		case err == nil:
@@ -157,6 +157,14 @@ func (r *Relay) prepare(ctx context.Context) (ready bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// try finds out whether PostgreSQL has what a relay needs.
+func (r *Relay) try(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	_, err := r.pool.Exec(ctx, r.sql.try)
+	return err
 }
 
 // final tells what time does not mend from what it does.
@@ -215,8 +223,10 @@ const patience = 10 * time.Second
 // carry carries a batch, unless another relay is at it. What it read is locked, and marked in the same transaction: of a
 // relay that dies in between the marks are not set, and the rows are carried once more.
 func (r *Relay) carry(ctx context.Context) (mine bool, err error) {
-	if r.wary { // no transaction is to be open while Redis is away
-		if _, err := r.store.Now(ctx); err != nil {
+	// While Redis is away no transaction is to be open. And of a batch that is refused in part, since one key of two has the
+	// wrong type, the rest would be in the queue once more each time.
+	if r.wary {
+		if err := r.store.PrepareRelay(ctx); err != nil {
 			return false, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"slices"
 	"strings"
@@ -104,6 +105,32 @@ func TestLongTransactionsStarveNobody(t *testing.T) {
 	}
 }
 
+// Whatever the transactions of this database are unless they say it themselves.
+func TestWhereTransactionsAreSerializableAndReadOnly(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 3 {
+		g := *f
+		g.pool = newPool(t, f.url, func(c *pgxpool.Config) {
+			c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+			c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		})
+		var log journal
+		g.relay(outbox.RelayConfig{Logger: log.logger(t)})
+		defer func() {
+			if strings.Contains(log.String(), "trouble") {
+				t.Error("there was trouble")
+			}
+		}()
+	}
+	for range 20 {
+		f.commit(many(2)...)
+	}
+	if got := f.await(40); len(got) != 40 {
+		t.Errorf("%d entries", len(got))
+	}
+}
+
 // Rows written by another program.
 func TestRowsOfOtherPrograms(t *testing.T) {
 	t.Parallel()
@@ -114,12 +141,14 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 		'rate', 1.50, 'seats', json_build_array('1A'), 'none', NULL, 'note', 'a "b"'), '7f3a')`)
 	f.exec(`INSERT INTO jobs.outbox (kind, fields) VALUES ('act', '{"fields_base64": {"YQ==": "/w=="}}')`)
 	f.exec(`COPY jobs.outbox (kind, fields) FROM PROGRAM 'printf "act\t{}\n"'`)
+	f.exec(`INSERT INTO jobs.outbox (kind, fields) VALUES ('act', '{"a": "\ud800"}'), ('act', '{"a": "\ud800", "n": 1}')`)
 	f.relay(outbox.RelayConfig{})
-	f.await(5)
+	f.await(7)
 	want := []map[string]any{
 		{"order_id": "4471"}, {},
 		{"order_id": "4471", "vip": "true", "rate": "1.50", "seats": `["1A"]`, "note": `a "b"`, "request_id": "7f3a"},
 		{"a": "\xff"}, {},
+		{"a": "\xed\xa0\x80"}, {"a": "\xed\xa0\x80", "n": "1"}, // half of a surrogate pair, as Python writes bytes
 	}
 	for i, e := range f.entries() {
 		if len(e.Values["outbox_id"].(string)) != 36 || e.Values["kind"] != "act" || e.Values["attempts"] != "0" {
@@ -197,8 +226,10 @@ func TestOldDeadLettersFallOut(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.exec(`INSERT INTO jobs.outbox (kind) SELECT '' FROM generate_series(1, 5)`)
-	f.relay(outbox.RelayConfig{KeepDead: 3})
+	var log journal
+	f.relay(outbox.RelayConfig{KeepDead: 3, Logger: log.logger(t)})
 	f.await(0)
+	f.eventually("it says so", func() bool { return strings.Contains(log.String(), "dropped=2 kept=3") })
 	if n := f.rdb.XLen(t.Context(), f.prefix+"jobs:dead").Val(); n != 3 {
 		t.Errorf("%d dead letters, want 3", n)
 	}
@@ -223,7 +254,7 @@ func (*tripCounter) DialHook(next redis.DialHook) redis.DialHook          { retu
 func (*tripCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 func (c *tripCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == "multi" {
+		if cmds[0].Name() == "multi" && cmds[1].Name() == "xadd" {
 			c.transactions.Add(1)
 		}
 		return next(ctx, cmds)
@@ -247,6 +278,12 @@ func TestLargeRowsGoInSmallerBatches(t *testing.T) {
 	if n := trips.transactions.Load(); n < 4 || n > 8 {
 		t.Errorf("%d transactions of 30 MiB", n)
 	}
+	before := trips.transactions.Load()
+	f.commit(many(2000)...)
+	f.await(2030)
+	if n := trips.transactions.Load() - before; n > 20 {
+		t.Errorf("%d transactions of 2,000 small rows: the batches did not grow again", n)
+	}
 }
 
 // With an hour between polls it is notifications that carry, of rows from anywhere.
@@ -266,13 +303,49 @@ func TestACommitWakesTheRelay(t *testing.T) {
 func TestWithoutNotificationsTheRelayPolls(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	nowhere, err := pgx.ParseConfig("postgres://127.0.0.1:1/nowhere")
-	must(t, err)
-	f.relay(outbox.RelayConfig{Poll: 20 * time.Millisecond, Listen: nowhere})
+	f.relay(outbox.RelayConfig{Poll: 20 * time.Millisecond, Listen: nowhere(t)})
 	for i := range 5 {
 		f.commit(act.Job(nil))
 		f.await(i + 1)
 	}
+}
+
+// With an hour between polls and no notifications it is nothing but the backlog itself that keeps the relay going.
+func TestABacklogIsCarriedWithoutAPause(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.commit(many(2500)...)
+	f.relay(outbox.RelayConfig{Poll: time.Hour, Listen: nowhere(t)})
+	f.await(2500)
+}
+
+// nowhere is where no connection is to be had.
+func nowhere(t *testing.T) *pgx.ConnConfig {
+	t.Helper()
+	config, err := pgx.ParseConfig("postgres://127.0.0.1:1/nowhere")
+	must(t, err)
+	return config
+}
+
+// A relay that stands by looks whether the other is gone, however seldom it polls.
+func TestARelayThatStandsByTakesOver(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.commit(many(1)...)
+	other := f.begin() // has what gives a relay the right to publish
+	key := fnv.New32a()
+	_, _ = key.Write([]byte("jobs"))
+	_, err := other.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1886547833, $1)`, int32(key.Sum32()))
+	must(t, err)
+	g := *f
+	g.pool = newPool(t, f.url)
+	g.relay(outbox.RelayConfig{Poll: time.Hour, Listen: nowhere(t)})
+	f.eventually("it stands by", func() bool { return g.pool.Stat().AcquireCount() > 3 })
+	if got := f.published(); len(got) != 0 {
+		t.Errorf("%d rows were carried by the other's leave", len(got))
+	}
+	must(t, other.Rollback(t.Context()))
+	f.await(1)
 }
 
 func TestRunReturnsForWhatWaitingDoesNotMend(t *testing.T) {
@@ -352,6 +425,19 @@ func TestConfigsThatCannotBeMeant(t *testing.T) {
 				}
 			}()
 			outbox.NewRelay(f.pool, f.client, c)
+		}()
+	}
+	for name, relay := range map[string]func(){
+		"no pool":   func() { outbox.NewRelay(nil, f.client, outbox.RelayConfig{}) },
+		"no client": func() { outbox.NewRelay(f.pool, nil, outbox.RelayConfig{}) },
+	} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.Contains(text, "without a pool or a client") {
+					t.Errorf("%s: %q", name, text)
+				}
+			}()
+			relay()
 		}()
 	}
 }

@@ -161,11 +161,11 @@ func arguments(text string) (map[string]string, error) {
 		switch value[0] {
 		case 'n':
 		case '"':
-			var s string
-			if err := json.Unmarshal(value, &s); err != nil {
+			one, err := fields.ParseMember(`{"":` + string(value) + `}`) // not as json does, which replaces what is no UTF-8
+			if err != nil {
 				return nil, err
 			}
-			m[name] = s
+			m[name] = one[""]
 		default:
 			m[name] = string(value)
 		}

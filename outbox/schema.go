@@ -3,10 +3,12 @@ package outbox
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // defaultSchema is the schema of an Outbox that names none.
@@ -27,22 +29,32 @@ func (o Outbox) Migrate(ctx context.Context, db DB) error {
 	if err := checkSchema(o.name()); err != nil {
 		return fmt.Errorf("outbox: migrate: %w", err)
 	}
-	var there, done bool
-	err := db.QueryRow(ctx, `
-		SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1),
-			coalesce(obj_description(to_regclass($2), 'pg_class') = $3, false)`,
-		pgx.QueryExecModeExec, o.name(), o.table("outbox"), complete).Scan(&there, &done)
-	if err == nil && !done {
-		sql := o.SQL()
-		if there { // who may not make schemas may not say IF NOT EXISTS either
-			sql = strings.Replace(sql, "CREATE SCHEMA IF NOT EXISTS "+quoted(o.name())+";", "", 1)
-		}
-		_, err = db.Exec(ctx, sql) // one transaction
+	err := o.migrate(ctx, db)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23505" {
+		// Another made the schema while this one waited for it, and a session may remember for a moment that there is none.
+		err = o.migrate(ctx, db)
 	}
 	if err != nil {
 		return fmt.Errorf("outbox: migrate: %w", err)
 	}
 	return nil
+}
+
+func (o Outbox) migrate(ctx context.Context, db DB) error {
+	var there, done bool
+	err := db.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1),
+			coalesce(obj_description(to_regclass($2), 'pg_class') = $3, false)`,
+		pgx.QueryExecModeExec, o.name(), o.table("outbox"), complete).Scan(&there, &done)
+	if err != nil || done {
+		return err
+	}
+	sql := o.SQL()
+	if there { // who may not make schemas may not say IF NOT EXISTS either
+		sql = strings.Replace(sql, "CREATE SCHEMA IF NOT EXISTS "+quoted(o.name())+";", "", 1)
+	}
+	_, err = db.Exec(ctx, sql) // one transaction
+	return err
 }
 
 // checkSchema refuses what PostgreSQL would cut or not take.

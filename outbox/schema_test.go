@@ -29,6 +29,29 @@ func TestMigrateMayRunAgainAndAtOnce(t *testing.T) {
 	}
 }
 
+// A session that has looked for the schema remembers for a moment that there is none, also when it has waited for one that
+// makes it.
+func TestMigrateWhileAnotherMakesTheSchema(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	box := outbox.Outbox{Schema: "shop"}
+	other := f.begin()
+	_, err := other.Exec(t.Context(), box.SQL())
+	must(t, err)
+	conn, err := pgx.Connect(t.Context(), f.url)
+	must(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), `CREATE SCHEMA first; DROP SCHEMA first`) // all else is in its memory, and not looked up anew
+	must(t, err)
+	done := make(chan error)
+	go func() { done <- box.Migrate(t.Context(), conn) }()
+	f.eventually("it waits for the other", func() bool {
+		return one[bool](f, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory')`)
+	})
+	must(t, other.Commit(t.Context()))
+	must(t, <-done)
+}
+
 // Where all is there, Migrate waits for nobody: a deploy during a long transaction is no outage.
 func TestMigrateLocksNothingWhereAllIsThere(t *testing.T) {
 	t.Parallel()

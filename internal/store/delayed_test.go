@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -187,6 +188,92 @@ func TestBuryMemberKeepsSoMany(t *testing.T) {
 		_, dropped, err := q.as("w1").BuryMember(q.Context(), m, 2, map[string]string{"raw": m.Raw})
 		if n := q.rdb.XLen(q.Context(), q.keys.Dead).Val(); dropped != 2 || n != 2 || err != nil {
 			q.Errorf("%d dropped, %d kept, %v", dropped, n, err)
+		}
+	})
+}
+
+// Rows of an outbox that are no jobs: all in one trip, in their order, as many kept as are to be.
+func TestBuryRows(t *testing.T) {
+	each(t, func(q queue) {
+		letters := []map[string]string{
+			{"kind": "x", "raw": "\xff\x00", "error": "no job", "traceback": ""},
+			{"raw": "", "error": "nor this"},
+			{"raw": "{}", "error": "nor that"},
+		}
+		trips := &tripCounter{}
+		rdb := redis.NewClient(q.rdb.Options())
+		defer rdb.Close()
+		rdb.AddHook(trips)
+		dropped, err := q.over(rdb, "w1").BuryRows(q.Context(), 3, letters)
+		if dropped != 0 || err != nil || trips.n != 1 {
+			q.Errorf("%d dropped, %v, after %d trips", dropped, err, trips.n)
+		}
+		q.same(letters, q.entries(q.keys.Dead))
+
+		dropped, err = q.as("w1").BuryRows(q.Context(), 2, letters[:2])
+		if dropped != 3 || err != nil {
+			q.Errorf("%d dropped, %v", dropped, err)
+		}
+		q.same(letters[:2], q.entries(q.keys.Dead))
+	})
+}
+
+// tripCounter counts the pipelines of scripts.
+type tripCounter struct{ n int }
+
+func (*tripCounter) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*tripCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (c *tripCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == "eval" {
+			c.n++
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func TestBuryRowsThatIsRefused(t *testing.T) {
+	each(t, func(q queue) {
+		q.must(q.rdb.Set(q.Context(), q.keys.Dead, "x", 0).Err())
+		q.unchanged(func() {
+			_, err := q.as("w1").BuryRows(q.Context(), 10, []map[string]string{{"raw": "a"}, {"raw": "b"}})
+			if !redis.HasErrorPrefix(err, "WRONGTYPE") {
+				q.Errorf("buried, %v", err)
+			}
+		})
+	})
+}
+
+func TestBuryRowsForWantOfMemory(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, servers.NewRedis(t).Client(t))
+	q.must(q.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	q.unchanged(func() {
+		_, err := q.as("w1").BuryRows(t.Context(), 10, []map[string]string{{"raw": "a"}, {"raw": "b"}})
+		if !redis.HasErrorPrefix(err, "OOM") {
+			t.Errorf("buried, %v", err)
+		}
+	})
+}
+
+// The client does not send again by itself what it has had no answer to.
+func TestBuryRowsWhoseReplyIsLost(t *testing.T) {
+	each(t, func(q queue) {
+		proxy := servers.NewProxy(q, q.rdb.Options().Addr)
+		far := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // with its default retries
+		defer far.Close()
+		swallowed := proxy.Swallow(func(cmd []string) bool { return strings.EqualFold(cmd[0], "eval") })
+		_, err := q.over(far, "w1").BuryRows(q.Context(), 10, []map[string]string{{"raw": "a"}, {"raw": "b"}})
+		<-swallowed
+		if err == nil {
+			q.Error("an answer came")
+		}
+		in := map[string]int{}
+		for _, e := range q.entries(q.keys.Dead) {
+			in[e["raw"]]++
+		}
+		if in["a"] != 1 || in["b"] > 1 {
+			q.Errorf("there are %v", in)
 		}
 	})
 }

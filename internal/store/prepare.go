@@ -39,7 +39,12 @@ func (s *Store) MakeGroup(ctx context.Context) error {
 // Prepare makes the group, and finds out before anything is fetched whether this
 // server and this user can do what a worker needs. A *FinalError names what is missing.
 func (s *Store) Prepare(ctx context.Context) error {
-	if err := s.types(ctx); err != nil {
+	want := s.ofQueues()
+	want[s.keys.Suspect] = "string"
+	for _, key := range []string{s.keys.Bookmark(":probe"), s.keys.Worker(":probe"), s.keys.Minute(time.Unix(0, 0))} {
+		want[key] = "none" // asked for the right alone
+	}
+	if err := s.types(ctx, want); err != nil {
 		return err
 	}
 	if err := s.MakeGroup(ctx); err != nil {
@@ -55,10 +60,25 @@ func (s *Store) Prepare(ctx context.Context) error {
 // PrepareRelay finds out whether this server and this user can do what an outbox's relay
 // needs, as Prepare does for a worker. It makes nothing.
 func (s *Store) PrepareRelay(ctx context.Context) error {
-	if err := s.types(ctx); err != nil {
+	if err := s.types(ctx, s.ofQueues()); err != nil {
 		return err
 	}
-	return s.tryAll(ctx, s.ofRelays())
+	if err := s.tryAll(ctx, s.ofRelays()); err != nil {
+		return err
+	}
+	tx := s.rdb.TxPipeline()
+	size := tx.XLen(ctx, s.keys.Dead)
+	_, err := tx.Exec(ctx)
+	if redis.HasErrorPrefix(size.Err(), "OOM") { // refused in a transaction, though it reads
+		return nil
+	}
+	return judge("MULTI and EXEC", err)
+}
+
+// ofQueues are the keys that hold jobs, and what they should hold.
+func (s *Store) ofQueues() map[string]string {
+	k := s.keys
+	return map[string]string{k.Stream: "stream", k.Delayed: "zset", k.Dead: "stream", k.probe: "none"}
 }
 
 // divides says that the client itself divides keys among servers.
@@ -76,15 +96,9 @@ func tagged(key string) bool {
 }
 
 // types refuses keys that hold something else, or that a cluster would scatter.
-func (s *Store) types(ctx context.Context) error {
+func (s *Store) types(ctx context.Context, want map[string]string) error {
 	if s.divides() && !tagged(s.keys.Stream) {
 		return final("a cluster needs a hash tag in the prefix, as in %q, so that all keys of a queue are in one slot", "{stagedoor}:")
-	}
-	want := map[string]string{
-		s.keys.Stream: "stream", s.keys.Delayed: "zset", s.keys.Dead: "stream", s.keys.Suspect: "string",
-		// Asked for the right alone:
-		s.keys.probe: "none", s.keys.Bookmark(":probe"): "none",
-		s.keys.Worker(":probe"): "none", s.keys.Minute(time.Unix(0, 0)): "none",
 	}
 	for key, kind := range want {
 		is, err := s.rdb.Type(ctx, key).Result()
@@ -194,7 +208,7 @@ func judge(command string, err error) error {
 	switch {
 	case redis.HasErrorPrefix(err, "OOM"):
 		return nil // refused for now, and permitted
-	case redis.HasErrorPrefix(err, "NOPERM"), strings.Contains(text, "user executing the script can't run"):
+	case redis.HasErrorPrefix(err, "NOPERM"), strings.Contains(text, "because of: NOPERM"), strings.Contains(text, "user executing the script can't run"):
 		return final("this user may not run %s as a worker needs to: %w", command, err)
 	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
 		return final("%w", err)

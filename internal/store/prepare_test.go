@@ -200,6 +200,12 @@ func TestPrepareNamesAMissingRightToAKey(t *testing.T) {
 // prepareAs prepares as a user with these rights alone.
 func (q queue) prepareAs(server *servers.Redis, rules ...string) error {
 	q.Helper()
+	return q.with(server, rules, func(rdb *redis.Client) error { return q.over(rdb, "w9").Prepare(q.Context()) })
+}
+
+// with has a client of a user with these rights alone.
+func (q queue) with(server *servers.Redis, rules []string, f func(rdb *redis.Client) error) error {
+	q.Helper()
 	args := []any{"acl", "setuser", "worker", "reset", "on", ">secret", "&*"}
 	for _, rule := range rules {
 		args = append(args, rule)
@@ -207,7 +213,7 @@ func (q queue) prepareAs(server *servers.Redis, rules ...string) error {
 	q.must(q.rdb.Do(q.Context(), args...).Err())
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "worker", Password: "secret"})
 	defer rdb.Close()
-	return q.over(rdb, "w9").Prepare(q.Context())
+	return f(rdb)
 }
 
 func TestPrepareWithAWrongPassword(t *testing.T) {
@@ -318,4 +324,113 @@ func TestPrepareOnAClusterWantsAHashTag(t *testing.T) {
 			q.final(prefix, err, "hash tag")
 		}
 	}
+}
+
+// relays are the keys of a queue that a relay uses.
+var relays = []string{"jobs", "delayed", "jobs:dead", "jobs:probe"}
+
+func TestPrepareRelayMakesNothing(t *testing.T) {
+	each(t, func(q queue) {
+		q.must(q.rdb.Del(q.Context(), q.keys.Stream).Err())
+		q.unchanged(func() { q.must(q.as("").PrepareRelay(q.Context())) })
+		if len(q.state()) != 0 {
+			q.Errorf("there is %v", q.state())
+		}
+		q.must(q.as("w1").Prepare(q.Context()))
+		q.running("w1")
+		q.delay(1, "due")
+		q.dead("old")
+		q.unchanged(func() { q.must(q.as("").PrepareRelay(q.Context())) })
+	})
+}
+
+func TestPrepareRelayNamesAKeyOfTheWrongType(t *testing.T) {
+	each(t, func(q queue) {
+		for _, key := range relays {
+			q.sub(key, func(q queue) {
+				full := strings.TrimSuffix(q.keys.Stream, "jobs") + key
+				q.must(q.rdb.Del(q.Context(), full).Err())
+				q.must(q.rdb.HSet(q.Context(), full, "a", "b").Err())
+				q.unchanged(func() { q.final(key, q.as("").PrepareRelay(q.Context()), full, "hash") })
+			})
+		}
+	})
+}
+
+// Every right that a relay will need is asked for, and none besides.
+func TestPrepareRelayNamesAMissingRight(t *testing.T) {
+	t.Parallel()
+	server := servers.NewRedis(t)
+	q := newQueue(t, server.Client(t))
+	needed := q.used(func() {
+		mine := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		defer mine.Close()
+		s := q.over(mine, "")
+		q.must(s.PrepareRelay(t.Context()))
+		_, err := s.Now(t.Context())
+		q.must(err)
+		for _, n := range []int{1, 2} {
+			_, _, err = s.Enqueue(t.Context(), items(n))
+			q.must(err)
+		}
+		_, _, err = s.Enqueue(t.Context(), []store.Item{{Fields: map[string]string{"kind": "x"}, At: time.Unix(5e9, 0)}})
+		q.must(err)
+		_, err = s.BuryRows(t.Context(), 10, []map[string]string{{"raw": "x"}})
+		q.must(err)
+	})
+	foreign := []string{"hello", "ping", "client|setinfo", "config|resetstat", "info", "command"}
+	needed = slices.DeleteFunc(needed, func(command string) bool { return slices.Contains(foreign, command) })
+	for _, command := range needed {
+		err := q.prepareRelayAs(server, "~*", "+@all", "-"+command)
+		q.final("without "+command, err, strings.ToUpper(command))
+	}
+	just := []string{"+hello", "+ping", "+client"}
+	for _, command := range needed {
+		just = append(just, "+"+command)
+	}
+	prefix := strings.TrimSuffix(q.keys.Stream, "jobs")
+	for _, key := range relays {
+		just = append(just, "~"+prefix+key)
+	}
+	if err := q.prepareRelayAs(server, just...); err != nil || len(needed) < 8 {
+		t.Errorf("with %v: %v", just, err)
+	}
+	for _, key := range relays {
+		rules := slices.DeleteFunc(slices.Clone(just), func(rule string) bool { return rule == "~"+prefix+key })
+		q.final("without the key "+key, q.prepareRelayAs(server, rules...), "NOPERM", prefix+key)
+	}
+}
+
+// prepareRelayAs prepares as a user with these rights alone.
+func (q queue) prepareRelayAs(server *servers.Redis, rules ...string) error {
+	q.Helper()
+	return q.with(server, rules, func(rdb *redis.Client) error { return q.over(rdb, "").PrepareRelay(q.Context()) })
+}
+
+func TestPrepareRelayMeetsWhatPasses(t *testing.T) {
+	each(t, func(q queue) {
+		proxy := servers.NewProxy(q, q.rdb.Options().Addr)
+		far := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})
+		defer far.Close()
+		for _, command := range []string{"type", "time", "multi", "zadd", "eval"} {
+			proxy.Hook(func(cmd []string) servers.Action {
+				if strings.EqualFold(cmd[0], command) {
+					return servers.ReplyError("READONLY You can't write against a read only replica.")
+				}
+				return servers.Pass
+			})
+			q.passing(command, q.over(far, "").PrepareRelay(q.Context()))
+		}
+		proxy.Hook(func([]string) servers.Action { return servers.CutBefore })
+		q.passing("a connection that is cut", q.over(far, "").PrepareRelay(q.Context()))
+		proxy.Hook(nil)
+		q.must(q.over(far, "").PrepareRelay(q.Context()))
+	})
+}
+
+func TestPrepareRelayForWantOfMemory(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, servers.NewRedis(t).Client(t))
+	q.must(q.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	q.must(q.as("").PrepareRelay(t.Context()))
 }
