@@ -11,18 +11,34 @@ import (
 // purgeBatch bounds how many rows a statement locks and deletes.
 const purgeBatch = 1000
 
+// slice is how much of a table a statement looks through, in PostgreSQL's blocks of 8 KiB.
+const slice = 100
+
 // Purge deletes the rows that were published longer ago than olderThan (0: 7 days) and returns how many that were. It
-// goes in batches of 1,000, each a transaction of its own (db is no transaction, then), passes over what others have
-// locked, and may run anywhere at any time: as the handler of a nightly kind, say. What was not published stays.
+// goes in batches of 1,000 at most, each a transaction of its own (db is no transaction, then), passes over what others
+// have locked, and may run anywhere at any time. What was not published stays. It looks through the whole table, from
+// its beginning, which is for once a night: an index of the time would have to be kept by every row that is carried.
 func (o Outbox) Purge(ctx context.Context, db DB, olderThan time.Duration) (int64, error) {
-	n, err := purge(ctx, db, or(olderThan, 7*24*time.Hour), `
-		DELETE FROM `+o.format("outbox")+` WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM `+o.format("outbox")+` WHERE published_at < now() - %s
-			ORDER BY published_at LIMIT %d FOR UPDATE SKIP LOCKED))`)
+	n, err := o.purge(ctx, db, or(olderThan, 7*24*time.Hour))
 	if err != nil {
 		return n, fmt.Errorf("outbox: purge: %w", err)
 	}
 	return n, nil
+}
+
+func (o Outbox) purge(ctx context.Context, db DB, olderThan time.Duration) (n int64, err error) {
+	var blocks int64
+	err = db.QueryRow(ctx, `SELECT pg_relation_size($1::regclass) / current_setting('block_size')::int`,
+		pgx.QueryExecModeExec, o.table("outbox")).Scan(&blocks)
+	for from := int64(0); err == nil && from < blocks; from += slice {
+		var some int64
+		some, err = purge(ctx, db, olderThan, fmt.Sprintf(`
+			DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(
+				SELECT ctid FROM %[1]s WHERE ctid >= '(%[2]d,0)' AND ctid < '(%[3]d,0)' AND published_at < now() - %%s
+				LIMIT %%d FOR UPDATE SKIP LOCKED))`, o.format("outbox"), from, from+slice))
+		n += some
+	}
+	return n, err
 }
 
 // purge runs a statement, without its age and its limit, until it finds less than a batch. (An array is made once; what

@@ -36,6 +36,25 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// However large the table, and wherever in it the rows lie.
+func TestPurgeLooksThroughAllOfATable(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const all = 4000
+	f.exec(`INSERT INTO jobs.outbox (kind, fields, published_at)
+		SELECT 'old', json_build_object('pad', repeat('x', 600)), CASE WHEN n % 2 = 0 THEN now() - interval '8 days' END
+		FROM generate_series(1, 4000) n`)
+	if blocks := one[int](f, `SELECT pg_relation_size('jobs.outbox') / 8192`); blocks < 300 {
+		t.Fatalf("the table has %d blocks", blocks)
+	}
+	if n, err := f.box.Purge(t.Context(), f.pool, 0); n != all/2 || err != nil {
+		t.Errorf("purged %d, %v", n, err)
+	}
+	if left := one[int](f, `SELECT count(*) FROM jobs.outbox WHERE published_at IS NULL`); left != all/2 {
+		t.Errorf("%d are left that were not published", left)
+	}
+}
+
 // A purge neither waits for locks nor holds any while it waits for something else, and is nobody's obstacle.
 func TestPurgePassesOverWhatIsLocked(t *testing.T) {
 	t.Parallel()

@@ -3,12 +3,10 @@ package outbox
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // defaultSchema is the schema of an Outbox that names none.
@@ -30,10 +28,6 @@ func (o Outbox) Migrate(ctx context.Context, db DB) error {
 		return fmt.Errorf("outbox: migrate: %w", err)
 	}
 	err := o.migrate(ctx, db)
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23505" {
-		// Another made the schema while this one waited for it, and a session may remember for a moment that there is none.
-		err = o.migrate(ctx, db)
-	}
 	if err != nil {
 		return fmt.Errorf("outbox: migrate: %w", err)
 	}

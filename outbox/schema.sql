@@ -2,6 +2,7 @@
 -- at the same time as others, if it is one transaction.
 
 SELECT pg_advisory_xact_lock(1886547833, 0);
+SELECT FROM pg_catalog.pg_namespace LIMIT 0; -- or the session may still remember that there was no such schema
 
 CREATE SCHEMA IF NOT EXISTS {schema};
 
@@ -19,12 +20,11 @@ CREATE TABLE IF NOT EXISTS {schema}.outbox (
     published_at timestamptz,                             -- NULL: not yet
     CONSTRAINT outbox_job PRIMARY KEY (outbox_id, kind),
     CONSTRAINT outbox_fields CHECK (json_typeof(fields) = 'object' AND octet_length(fields::text) <= 67108864),
-    CONSTRAINT outbox_times CHECK (due < '10000-01-01' AND due > '-infinity'
-        AND scheduled_at < '10000-01-01' AND scheduled_at > '-infinity')
+    CONSTRAINT outbox_times CHECK (due < '10000-01-01 00:00+00' AND due > '-infinity'
+        AND scheduled_at < '10000-01-01 00:00+00' AND scheduled_at > '-infinity')
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
 CREATE INDEX IF NOT EXISTS outbox_unpublished ON {schema}.outbox (seq) WHERE published_at IS NULL;
-CREATE INDEX IF NOT EXISTS outbox_published ON {schema}.outbox (published_at) WHERE published_at IS NOT NULL;
 
 -- A row is a job whose effect is in this database.
 CREATE TABLE IF NOT EXISTS {schema}.once (
