@@ -72,6 +72,8 @@ func TestDiagnoseWhereLittleMayBeAsked(t *testing.T) {
 	t.Cleanup(func() { _ = guest.Close() })
 	text := newQueue(t, guest, "").diagnose()
 	says(t, text, "unknown: the server's version", "unknown: maxmemory-policy", "unknown: the server's persistence", "unknown: the keys: NOPERM")
+	must(t, admin.Do(t.Context(), "acl", "setuser", "guest", "-time", "-@scripting").Err())
+	says(t, newQueue(t, guest, "").diagnose(), "unknown: the clock: NOPERM", "unknown: the depths: NOPERM")
 	each(t, func(t *testing.T, q *queue) {
 		if q.mini != nil {
 			says(t, q.diagnose(), "unknown: the server's version", "warning: no worker runs")

@@ -24,7 +24,7 @@ type Finding struct{ Level, What, Advice string }
 
 // Facts are what is known. Times are by Redis's clock.
 type Facts struct {
-	Now    time.Time
+	Now    time.Time         // zero: unknown
 	Server map[string]string // of INFO and CONFIG; what is missing is unknown
 	Skew   time.Duration     // of this machine's clock
 	Keys   []Key
@@ -163,6 +163,9 @@ func persistence(f Facts) []Finding {
 }
 
 func clocks(f Facts) []Finding {
+	if f.Now.IsZero() {
+		return nil // see unasked
+	}
 	if f.Skew.Abs() < 2*time.Second {
 		return fine("this machine's clock agrees with Redis's")
 	}
@@ -313,6 +316,9 @@ func dead(f Facts) []Finding {
 }
 
 func schedules(f Facts) []Finding {
+	if f.Now.IsZero() {
+		return nil
+	}
 	var all []Finding
 	for _, s := range f.Schedules {
 		period := s.Next.Sub(s.Last)
@@ -330,7 +336,11 @@ func schedules(f Facts) []Finding {
 
 func unasked(f Facts) (all []Finding) {
 	for _, what := range f.Unasked {
-		all = append(all, one(Unknown, "ask as a user with more rights", "%s", what)...)
+		advice := "see the errors above, or ask again"
+		if strings.Contains(what, "NOPERM") || strings.Contains(what, "can't run") {
+			advice = "ask as a user with more rights"
+		}
+		all = append(all, one(Unknown, advice, "%s", what)...)
 	}
 	return all
 }

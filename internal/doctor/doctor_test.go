@@ -116,6 +116,26 @@ func all(text string, parts []string) bool {
 }
 
 // What is not known is not said to be wrong.
+func TestExamineAdvisesOnWhatCouldNotBeAsked(t *testing.T) {
+	t.Parallel()
+	f := healthy()
+	f.Now, f.Skew = time.Time{}, time.Hour
+	f.Unasked = []string{"the clock: NOPERM time", "the depths: WRONGTYPE"}
+	advice := map[string]string{}
+	for _, found := range doctor.Examine(f) {
+		advice[found.What] = found.Advice
+		if strings.Contains(found.What, "this machine's clock") || strings.Contains(found.What, "schedule") {
+			t.Errorf("it knows of a clock: %+v", found)
+		}
+	}
+	if got := advice["the clock: NOPERM time"]; got != "ask as a user with more rights" {
+		t.Errorf("what is not permitted: %q", got)
+	}
+	if got := advice["the depths: WRONGTYPE"]; strings.Contains(got, "rights") {
+		t.Errorf("what has failed: %q", got)
+	}
+}
+
 func TestExamineKnowsNothing(t *testing.T) {
 	t.Parallel()
 	for _, f := range doctor.Examine(doctor.Facts{}) {
