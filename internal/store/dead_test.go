@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs/internal/servers"
@@ -77,6 +78,30 @@ func TestReplayThatIsRefused(t *testing.T) {
 			}
 		})
 	})
+}
+
+// Old is what is older than the time to the millisecond, and not what is just as old.
+func TestTrimDeadAtTheEdge(t *testing.T) {
+	t.Parallel()
+	mini := servers.NewMiniredis(t)
+	clock := time.UnixMilli(1_800_000_000_123)
+	mini.SetTime(clock)
+	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for _, at := range []string{"1799996400122-5", "1799996400123-0", "1799996400124-0"} {
+		if err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: "jobs:dead", ID: at, Values: []string{"kind", "k"}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := store.New(rdb, "")
+	n, err := s.TrimDead(t.Context(), time.Hour)
+	left, ok, _ := s.DeadLetter(t.Context(), "1799996400123-0")
+	if n != 1 || err != nil || !ok {
+		t.Errorf("%d dropped, %v; the edge: %+v", n, err, left)
+	}
+	if n, err := s.TrimDead(t.Context(), time.Hour-time.Millisecond); n != 1 || err != nil {
+		t.Errorf("a millisecond less: %d dropped, %v", n, err)
+	}
 }
 
 func TestReplayForWantOfMemory(t *testing.T) {
