@@ -149,6 +149,18 @@ func TestDeadGoesThroughAllPages(t *testing.T) {
 	})
 }
 
+func TestOlder(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{{"1-0", "2-0", true}, {"2-0", "1-0", false}, {"1-1", "1-2", true}, {"1-2", "1-2", false}, {"9-0", "10-0", true}, {"", "1-0", true}} {
+		if store.Older(c.a, c.b) != c.want {
+			t.Errorf("%q, %q", c.a, c.b)
+		}
+	}
+}
+
 func TestDeadLetter(t *testing.T) {
 	each(t, func(q queue) {
 		if newest, err := q.as("").NewestDead(q.Context()); newest != "" || err != nil {
