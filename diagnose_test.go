@@ -91,6 +91,22 @@ func TestDiagnoseSchedules(t *testing.T) {
 	})
 }
 
+// A worker that says that it lives, and does not promote.
+func TestDiagnoseWhatNobodyPromotes(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, servers.NewRedis(t).Client(t), "")
+	ctx := t.Context()
+	must(t, q.rdb.XGroupCreateMkStream(ctx, "jobs", "workers", "0").Err())
+	must(t, q.rdb.XGroupCreateConsumer(ctx, "jobs", "workers", "deaf").Err())
+	must(t, q.rdb.HSet(ctx, "jobs:worker:deaf", "lease", 12_000).Err())
+	q.addDelayed(float64(time.Now().Add(time.Hour).Unix()), `{"kind":"once","job_id":"later"}`)
+	if text := q.diagnose(); strings.Contains(text, "overdue") {
+		t.Error(text)
+	}
+	q.addDelayed(float64(time.Now().Add(-time.Hour).Unix()), `{"kind":"once","job_id":"sooner"}`)
+	says(t, q.diagnose(), "error: the earliest delayed job is overdue by 1h0m")
+}
+
 func TestDiagnoseWithoutRedis(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, nowhere(t), "")

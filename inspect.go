@@ -39,7 +39,7 @@ const (
 )
 
 // An Action is what somebody did by hand: a record of the audit trail, written by the very
-// script that did it. The newest 10,000 are kept.
+// script that did it, one for each job. The newest 10,000 are kept.
 type Action struct {
 	Record   string    // its own stream ID, for Filter.Before
 	At       time.Time // by Redis's clock
@@ -369,7 +369,7 @@ type Finding struct {
 // Diagnose looks for what is wrong around a queue, worst first: the server's version,
 // eviction and persistence, clocks, the types of the keys, the group, entries that nobody
 // settles, consumers without a process, a full stream of the dead, jobs that wait without
-// workers, schedules without ticks. What it may not ask (CONFIG and INFO are often
+// workers or that nobody promotes, schedules without ticks. What it may not ask (CONFIG and INFO are often
 // forbidden) is a Finding too; the error is for a Redis that does not answer at all.
 func (c *Client) Diagnose(ctx context.Context) ([]Finding, error) {
 	f := doctor.Facts{}
@@ -417,7 +417,14 @@ func (c *Client) askDepths(ctx context.Context, f *doctor.Facts) error {
 	if err != nil {
 		return err
 	}
+	now, due, err := c.store.Earliest(ctx)
+	if err != nil {
+		return err
+	}
 	depths := doctor.Depths{Ready: st.Ready, Dead: st.Dead, Oldest: st.OldestReady}
+	if !due.IsZero() {
+		depths.Overdue = now.Sub(due)
+	}
 	if depths.Stream, depths.Group, err = c.store.HasGroup(ctx); err == nil {
 		f.Depths = &depths
 	}

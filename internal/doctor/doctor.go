@@ -44,7 +44,8 @@ type Key struct{ Name, Is, Want string }
 type Depths struct {
 	Ready, Dead int64
 	Oldest      time.Duration
-	Stream      bool // it is there
+	Overdue     time.Duration // of the earliest that is delayed
+	Stream      bool          // it is there
 	Group       bool
 }
 
@@ -73,7 +74,7 @@ type Schedule struct {
 func Examine(f Facts) []Finding {
 	var all []Finding
 	for _, look := range []func(Facts) []Finding{
-		version, role, eviction, memory, persistence, clocks, keys, group, workers, leases, ghosts, stuck, waiting, dead, schedules, unasked,
+		version, role, eviction, memory, persistence, clocks, keys, group, workers, leases, ghosts, stuck, waiting, overdue, dead, schedules, unasked,
 	} {
 		all = append(all, look(f)...)
 	}
@@ -292,6 +293,15 @@ func waiting(f Facts) []Finding {
 		return nil
 	}
 	return one(Warning, "more slots, more workers or faster handlers", "the oldest job that is ready has waited for %s", f.Depths.Oldest.Round(time.Second))
+}
+
+// overdue is what no worker promotes, though each tries once a second.
+func overdue(f Facts) []Finding {
+	if len(living(f)) == 0 || f.Depths == nil || f.Depths.Overdue < time.Minute {
+		return nil
+	}
+	return one(Error, "look at the workers' logs for the promote loop; is its Healthy asked?",
+		"the earliest delayed job is overdue by %s", f.Depths.Overdue.Round(time.Second))
 }
 
 func dead(f Facts) []Finding {

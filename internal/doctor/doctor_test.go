@@ -29,7 +29,9 @@ func healthy() doctor.Facts {
 
 func TestExamineAHealthyQueue(t *testing.T) {
 	t.Parallel()
-	for _, f := range doctor.Examine(healthy()) {
+	queue := healthy()
+	queue.Depths.Overdue = 2 * time.Second // it waits for the next promote
+	for _, f := range doctor.Examine(queue) {
 		if f.Level != doctor.Fine || f.Advice != "" {
 			t.Errorf("%+v", f)
 		}
@@ -52,6 +54,7 @@ func TestExamineFinds(t *testing.T) {
 		level string
 		says  string // of What and Advice
 	}{
+		"promotion":             {func(f *doctor.Facts) { f.Depths.Overdue = 2 * time.Minute }, doctor.Error, "overdue by 2m0s|promote"},
 		"an old server":         {server("redis_version", "6.0.16"), doctor.Error, "Redis 6.0.16|upgrade"},
 		"no version":            {server("redis_version", "?"), doctor.Unknown, "version"},
 		"a replica":             {server("role", "slave"), doctor.Error, "replica|master"},
