@@ -307,7 +307,11 @@ func (t *tool) deadExportCommand() *cobra.Command {
 			}
 			to := *t
 			to.out = file
-			return cmp.Or(to.export(ctx, filter), file.Close())
+			err = cmp.Or(to.export(ctx, filter), file.Close())
+			if info, failed := os.Stat(path); err != nil && failed == nil && info.Size() == 0 {
+				_ = os.Remove(path) // or the same command would be refused the next time
+			}
+			return err
 		})
 	f.flags(c, 0)
 	c.Flags().StringVarP(&path, "output", "o", "", "a new `file`, readable by you alone; else the standard output")

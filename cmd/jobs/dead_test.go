@@ -131,6 +131,8 @@ func TestExport(t *testing.T) {
 	each(t, func(t *testing.T, d *desk) {
 		d.die("no", raw("a").Job(jobs.Fields{"n": "1"}), raw("a").Job(jobs.Fields{"bytes": "\xff\x00", "n\xfe": ""}))
 		file := filepath.Join(t.TempDir(), "dead.json")
+		d.do(exitPartly, "dead", "export", "--kind", "nobody", "-o", file)
+		d.do(exitRedis, "dead", "export", "--redis", "redis://127.0.0.1:1", "-o", file)
 		d.do(exitDone, "dead", "export", "-o", file)
 		text, err := os.ReadFile(file)
 		must(t, err)

@@ -42,7 +42,7 @@ func TestDelayed(t *testing.T) {
 		has(t, list[2], "2h59m", "k_later", "later")
 
 		has(t, d.do(exitDone, "delayed", "show", "later"), "k_later", ", in 2h59m", "\n  n  1\n")
-		if got := d.objects("delayed", "show", "soon")[0]; got["id"] != "soon" || got["kind"] != "k_soon" {
+		if got := d.objects("delayed", "show", "soon"); len(got) != 1 || got[0]["id"] != "soon" || got[0]["kind"] != "k_soon" {
 			t.Errorf("got %v", got)
 		}
 		if s := d.try("delayed", "show", "nobody", "soon"); s.code != exitPartly || !strings.Contains(s.out, "k_soon") {

@@ -126,6 +126,8 @@ func (t *tool) hint(ctx context.Context, err error) string {
 		return t.strange(ctx)
 	case has("NOAUTH"), has("WRONGPASS"):
 		return "the password comes from the URL or REDIS_PASSWORD, the user from the URL or --user"
+	case has("MOVED "), has("CROSSSLOT"):
+		return s.where() + " is a node of a cluster: say --cluster host:port"
 	case has("unknown authority"):
 		return "--tls-ca names a file with the certificates to trust"
 	case has("WRONGTYPE"), has("OOM "), has("READONLY"), has("MISCONF"):
