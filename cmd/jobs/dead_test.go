@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -192,29 +193,39 @@ func TestHostileContents(t *testing.T) {
 	})
 }
 
+// replaySlowly starts a replay of all, at five in a second; end waits for what it says and its exit code.
+func (d *desk) replaySlowly() (cmd *exec.Cmd, end func() (said map[string]any, code int)) {
+	d.t.Helper()
+	cmd = d.command("dead", "replay", "--all", "--yes", "--rate", "5/s", "--json")
+	out, err := cmd.StdoutPipe()
+	must(d.t, err)
+	must(d.t, cmd.Start())
+	return cmd, func() (map[string]any, int) {
+		text, err := io.ReadAll(out)
+		must(d.t, err)
+		_ = cmd.Wait() // its exit code is what counts
+		return parsed(d.t, string(text))[0], cmd.ProcessState.ExitCode()
+	}
+}
+
 // A replay keeps its pace, and Ctrl-C ends it between two letters.
 func TestReplayIsInterrupted(t *testing.T) {
 	t.Parallel()
 	d := onRedis(t)
 	const total = 30
 	d.kill(total)
-	cmd := d.command("dead", "replay", "--all", "--yes", "--rate", "5/s", "--json")
-	out, err := cmd.StdoutPipe()
-	must(t, err)
 	began := time.Now()
-	must(t, cmd.Start())
+	cmd, end := d.replaySlowly()
 	eventually(t, "some are replayed", func() bool { return d.stats().Ready >= 4 })
 	if took := time.Since(began); took < 500*time.Millisecond {
 		t.Errorf("4 of them took %s at 5 in a second", took)
 	}
 	must(t, cmd.Process.Signal(syscall.SIGINT))
-	text, err := io.ReadAll(out)
-	must(t, err)
-	_ = cmd.Wait() // its exit code is what counts
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+	said, code := end()
+	if code != exitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
-	said, s := parsed(t, string(text))[0], d.stats()
+	s := d.stats()
 	if said["replayed"] != float64(s.Ready) || said["left"] != float64(s.Dead) || s.Ready+s.Dead != total || s.Dead == 0 {
 		t.Errorf("it says %v, and there are %+v", said, s)
 	}
@@ -264,18 +275,12 @@ func TestTwoPeopleReplay(t *testing.T) {
 	d := onRedis(t)
 	const total = 10
 	d.kill(total)
-	slow := d.command("dead", "replay", "--all", "--yes", "--rate", "5/s", "--json")
-	out, err := slow.StdoutPipe()
-	must(t, err)
-	must(t, slow.Start())
+	_, end := d.replaySlowly()
 	eventually(t, "one is replayed", func() bool { return d.stats().Ready >= 1 })
 	d.try("dead", "replay", "--all", "--yes")
-	text, err := io.ReadAll(out)
-	must(t, err)
-	_ = slow.Wait() // its exit code is what counts
-	said := parsed(t, string(text))[0]
-	if n := said["gone"].(float64); n < 1 || said["replayed"].(float64)+n != total || slow.ProcessState.ExitCode() != exitPartly {
-		t.Errorf("the slow one says %v, and ends with %d", said, slow.ProcessState.ExitCode())
+	said, code := end()
+	if n := said["gone"].(float64); n < 1 || said["replayed"].(float64)+n != total || code != exitPartly {
+		t.Errorf("the slow one says %v, and ends with %d", said, code)
 	}
 	if s := d.stats(); s.Ready != total || s.Dead != 0 {
 		t.Errorf("got %+v", s)
