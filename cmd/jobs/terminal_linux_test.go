@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -201,6 +203,30 @@ func TestLongValuesAreCutOnATerminal(t *testing.T) {
 	has(t, term.text(), "[100000 bytes; --json has all]")
 	if n := len(d.do(exitDone, "dead", "show", d.entries()[0])); n < 100_000 {
 		t.Errorf("%d bytes are piped", n)
+	}
+}
+
+// Ctrl-C waits for the answer to what is under way, says so, and is obeyed when pressed again.
+func TestASecondInterruptEndsItAtOnce(t *testing.T) {
+	t.Parallel()
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // which accepts, and never answers
+	must(t, err)
+	defer hung.Close()
+	cmd := (&desk{t: t, url: "redis://" + hung.Addr().String()}).command("stats", "--timeout", "50s")
+	said, err := cmd.StderrPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	conn, err := hung.Accept()
+	must(t, err)
+	defer conn.Close()
+	must(t, cmd.Process.Signal(os.Interrupt))
+	line, err := bufio.NewReader(said).ReadString('\n')
+	must(t, err)
+	has(t, line, "waiting for Redis's answer", "Ctrl-C again")
+	must(t, cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait() // how it ended is what counts
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %s", cmd.ProcessState)
 	}
 }
 
