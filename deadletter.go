@@ -83,8 +83,10 @@ type DeadLetters struct{ store *store.Store }
 // DeadLetters returns the jobs that ran into their end.
 func (c *Client) DeadLetters() *DeadLetters { return &DeadLetters{c.store} }
 
-// A Filter chooses dead letters; what is zero does not matter.
+// A Filter chooses dead letters, or what the audit trail says of them; what is zero does not
+// matter.
 type Filter struct {
+	Entry        string    // the dead letter's own stream ID
 	ID           string    // the job's
 	Kind         string    // exactly
 	Error        string    // a part of the error's text
@@ -94,7 +96,8 @@ type Filter struct {
 }
 
 func (f Filter) matches(d DeadLetter) bool {
-	return (f.ID == "" || f.ID == d.ID) && (f.Kind == "" || f.Kind == d.Kind) && strings.Contains(d.Error, f.Error)
+	return (f.Entry == "" || f.Entry == d.Entry) && (f.ID == "" || f.ID == d.ID) && (f.Kind == "" || f.Kind == d.Kind) &&
+		strings.Contains(d.Error, f.Error)
 }
 
 // bounds are the stream IDs between which a dead letter must lie.
@@ -253,12 +256,12 @@ func (d *DeadLetters) replay(ctx context.Context, e store.Entry, o ReplayOptions
 	}
 	replayed, err := d.store.Replay(ctx, []store.Replayed{letter})
 	switch {
-	case err != nil && !store.Refused(err):
-		return fmt.Errorf("%w: %w", ErrUncertain, err)
-	case err == nil && !replayed[0]:
+	case err != nil:
+		return unsure(err)
+	case !replayed[0]:
 		return ErrNotFound
 	}
-	return err
+	return nil
 }
 
 // ReplayAll replays what the filter chooses of the dead letters that were there before the
@@ -306,10 +309,15 @@ func (d *DeadLetters) replayPage(ctx context.Context, page []store.Replayed) (in
 			n++
 		}
 	}
+	return n, unsure(err)
+}
+
+// unsure is err, marked where an answer never came: what was asked may have been done.
+func unsure(err error) error {
 	if err != nil && !store.Refused(err) {
-		err = fmt.Errorf("%w: %w", ErrUncertain, err)
+		return fmt.Errorf("%w: %w", ErrUncertain, err)
 	}
-	return n, err
+	return err
 }
 
 func wrap(what string, err error) error {
@@ -319,17 +327,24 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Discard deletes a dead letter, or returns ErrNotFound.
+// Discard deletes a dead letter, in one step with its record in the audit trail, or returns
+// ErrNotFound: somebody else has discarded or replayed it, or it has fallen out. An answer
+// that never came is ErrUncertain.
 func (d *DeadLetters) Discard(ctx context.Context, entry string) error {
 	e, err := d.get(ctx, entry)
 	if err == nil {
-		job, _ := parse(e.ID, e.Fields) // what cannot be read is discarded too
-		by := action(ctx, ActionDiscard, job)
-		by.Entry = entry
-		var gone bool
-		if gone, err = d.store.Discard(ctx, entry, by); err == nil && !gone {
-			err = ErrNotFound
-		}
+		err = d.discard(ctx, e)
 	}
 	return wrap(fmt.Sprintf("jobs: discard dead letter %q", entry), err)
+}
+
+func (d *DeadLetters) discard(ctx context.Context, e store.Entry) error {
+	job, _ := parse(e.ID, e.Fields) // what cannot be read is discarded too
+	by := action(ctx, ActionDiscard, job)
+	by.Entry = e.ID
+	gone, err := d.store.Discard(ctx, e.ID, by)
+	if err == nil && !gone {
+		return ErrNotFound
+	}
+	return unsure(err)
 }

@@ -175,6 +175,21 @@ func (q *queue) getAndDiscard(entry string) {
 	}
 }
 
+func TestListOneEntry(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		entries := q.kill("once", 3)
+		var got []string
+		for d, err := range q.DeadLetters().List(t.Context(), jobs.Filter{Entry: entries[1]}) {
+			must(t, err)
+			got = append(got, d.Entry)
+		}
+		if !slices.Equal(got, entries[1:2]) {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
 func TestASlowOnDeadHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, q *queue) {

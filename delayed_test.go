@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -348,10 +349,15 @@ func TestDelayedJobsByHand(t *testing.T) {
 			}
 		}
 		delayed, cancelled, now := q.Delayed(), listed[3].ID, listed[1100].ID
+		got, err := delayed.Get(t.Context(), now)
+		if must(t, err); len(got) != 1 || got[0].Fields["n"] != "1100" || !got[0].Due.Equal(listed[1100].Due) {
+			t.Errorf("got %+v", got)
+		}
 		must(t, delayed.Cancel(t.Context(), cancelled))
 		must(t, delayed.RunNow(t.Context(), now))
 		for _, id := range []string{cancelled, now, "", "nobody"} {
-			for what, err := range map[string]error{"cancel": delayed.Cancel(t.Context(), id), "run now": delayed.RunNow(t.Context(), id)} {
+			_, err := delayed.Get(t.Context(), id)
+			for what, err := range map[string]error{"get": err, "cancel": delayed.Cancel(t.Context(), id), "run now": delayed.RunNow(t.Context(), id)} {
 				if !errors.Is(err, jobs.ErrNotFound) || !strings.Contains(err.Error(), strconv.Quote(id)) {
 					t.Errorf("%s %q: %v", what, id, err)
 				}
@@ -364,6 +370,35 @@ func TestDelayedJobsByHand(t *testing.T) {
 		}
 		if n := len(q.delayed()); n != 1199 {
 			t.Errorf("%d still wait", n)
+		}
+	})
+}
+
+// Kinds that share an ID: looked at, run and cancelled together; twenty people act once.
+func TestDelayedJobsThatShareAnID(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		for i, kind := range []string{"c", "a", "b"} {
+			job := jobs.NewKind[jobs.Fields](kind, jobs.Policy{}).Job(nil).At(time.Unix(4e9-int64(i), 0))
+			job.ID = "shared"
+			q.enqueue(job)
+		}
+		got, err := q.Delayed().Get(t.Context(), "shared")
+		must(t, err)
+		if len(got) != 3 || got[0].Kind != "b" || got[2].Kind != "c" || got[1].Due.Unix() != 4e9-1 {
+			t.Errorf("got %+v", got)
+		}
+		var people sync.WaitGroup
+		for range 20 {
+			people.Go(func() {
+				if err := q.Delayed().RunNow(t.Context(), "shared"); err != nil && !errors.Is(err, jobs.ErrNotFound) {
+					t.Error(err)
+				}
+			})
+		}
+		people.Wait()
+		if st, n := q.stats(), len(q.audit(jobs.Filter{ID: "shared"})); st != (jobs.Stats{Ready: 3, OldestReady: st.OldestReady}) || n != 3 {
+			t.Errorf("%+v, %d records", st, n)
 		}
 	})
 }

@@ -72,6 +72,8 @@ func TestDiagnoseWhereLittleMayBeAsked(t *testing.T) {
 	t.Cleanup(func() { _ = guest.Close() })
 	text := newQueue(t, guest, "").diagnose()
 	says(t, text, "unknown: the server's version", "unknown: maxmemory-policy", "unknown: the server's persistence", "unknown: the keys: NOPERM")
+	must(t, admin.Do(t.Context(), "acl", "setuser", "guest", "-time", "-@scripting").Err())
+	says(t, newQueue(t, guest, "").diagnose(), "unknown: the clock: NOPERM", "unknown: the depths: NOPERM")
 	each(t, func(t *testing.T, q *queue) {
 		if q.mini != nil {
 			says(t, q.diagnose(), "unknown: the server's version", "warning: no worker runs")
@@ -87,6 +89,22 @@ func TestDiagnoseSchedules(t *testing.T) {
 		})
 		eventually(t, "it is on time", func() bool { return strings.Contains(q.diagnose(), "fine: 1 schedule ticks on time") })
 	})
+}
+
+// A worker that says that it lives, and does not promote.
+func TestDiagnoseWhatNobodyPromotes(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, servers.NewRedis(t).Client(t), "")
+	ctx := t.Context()
+	must(t, q.rdb.XGroupCreateMkStream(ctx, "jobs", "workers", "0").Err())
+	must(t, q.rdb.XGroupCreateConsumer(ctx, "jobs", "workers", "deaf").Err())
+	must(t, q.rdb.HSet(ctx, "jobs:worker:deaf", "lease", 12_000).Err())
+	q.addDelayed(float64(time.Now().Add(time.Hour).Unix()), `{"kind":"once","job_id":"later"}`)
+	if text := q.diagnose(); strings.Contains(text, "overdue") {
+		t.Error(text)
+	}
+	q.addDelayed(float64(time.Now().Add(-time.Hour).Unix()), `{"kind":"once","job_id":"sooner"}`)
+	says(t, q.diagnose(), "error: the earliest delayed job is overdue by 1h0m")
 }
 
 func TestDiagnoseWithoutRedis(t *testing.T) {

@@ -39,7 +39,7 @@ const (
 )
 
 // An Action is what somebody did by hand: a record of the audit trail, written by the very
-// script that did it. The newest 10,000 are kept.
+// script that did it, one for each job. The newest 10,000 are kept.
 type Action struct {
 	Record   string    // its own stream ID, for Filter.Before
 	At       time.Time // by Redis's clock
@@ -51,8 +51,8 @@ type Action struct {
 	Set      []string  // the names of the fields that a replay corrected, sorted; values may be private
 }
 
-// Audit yields what was done by hand, newest first. Of the filter ID, Kind, Since, Until,
-// Before (an Action's Record) and Limit apply. An error is the last thing it yields.
+// Audit yields what was done by hand, newest first. Of the filter Entry, ID, Kind, Since,
+// Until, Before (an Action's Record) and Limit apply. An error is the last thing it yields.
 func (c *Client) Audit(ctx context.Context, f Filter) iter.Seq2[Action, error] {
 	return func(yield func(Action, error) bool) {
 		from, to, err := f.bounds()
@@ -73,7 +73,8 @@ func (f Filter) chooseActions(yield func(Action, error) bool) func(string, store
 			Record: id, At: store.Time(id), Who: r.Who, What: r.What,
 			ID: r.ID, Kind: r.Kind, Entry: r.Entry, Schedule: r.Schedule, Set: r.Set,
 		}
-		if f.ID != "" && record.Bounded(f.ID, maxName) != a.ID || f.Kind != "" && record.Bounded(f.Kind, maxName) != a.Kind {
+		if f.Entry != "" && f.Entry != a.Entry || f.ID != "" && record.Bounded(f.ID, maxName) != a.ID ||
+			f.Kind != "" && record.Bounded(f.Kind, maxName) != a.Kind {
 			return true
 		}
 		n++
@@ -216,15 +217,16 @@ type ScheduleState struct {
 // Schedules returns what the living workers follow, by name. Where they differ (a deploy is
 // rolling) it is what the worker says that started last.
 func (c *Client) Schedules(ctx context.Context) ([]ScheduleState, error) {
+	states, err := c.followed(ctx)
+	return states, wrap("jobs: schedules", err)
+}
+
+func (c *Client) followed(ctx context.Context) ([]ScheduleState, error) {
 	workers, err := c.store.Workers(ctx)
-	var states []ScheduleState
-	if err == nil {
-		states, err = c.schedules(ctx, workers)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("jobs: schedules: %w", err)
+		return nil, err
 	}
-	return states, nil
+	return c.schedules(ctx, workers)
 }
 
 func (c *Client) schedules(ctx context.Context, workers []store.Worker) ([]ScheduleState, error) {
@@ -243,23 +245,26 @@ func (c *Client) schedules(ctx context.Context, workers []store.Worker) ([]Sched
 	}
 	names := slices.Sorted(maps.Keys(byName))
 	lasts, err := c.store.Lasts(ctx, names)
+	if err != nil {
+		return nil, err
+	}
 	states := make([]ScheduleState, len(names))
 	for i, name := range names {
 		states[i] = byName[name]
 		states[i].Last, states[i].By = lasts[name].Tick, lasts[name].By
 	}
-	return states, err
+	return states, nil
 }
 
 // RunSchedule enqueues a schedule's job now, under an ID of its own and beside the ticks,
 // which it leaves alone. ErrNotFound where no living worker has such a schedule. It is
-// written to the audit trail.
+// written to the audit trail. An answer that never came is ErrUncertain.
 func (c *Client) RunSchedule(ctx context.Context, name string) error {
 	return wrap(fmt.Sprintf("jobs: run schedule %q", name), c.runSchedule(ctx, name))
 }
 
 func (c *Client) runSchedule(ctx context.Context, name string) error {
-	states, err := c.Schedules(ctx)
+	states, err := c.followed(ctx)
 	if err != nil {
 		return err
 	}
@@ -275,11 +280,7 @@ func (c *Client) runSchedule(ctx context.Context, name string) error {
 	}
 	by := action(ctx, ActionRunSchedule, job)
 	by.Schedule = name
-	err = c.store.RunSchedule(ctx, m, by)
-	if err != nil && !store.Refused(err) {
-		err = fmt.Errorf("%w: %w", ErrUncertain, err)
-	}
-	return err
+	return unsure(c.store.RunSchedule(ctx, m, by))
 }
 
 // A Minute is what happened in one minute of Redis's clock.
@@ -368,13 +369,16 @@ type Finding struct {
 // Diagnose looks for what is wrong around a queue, worst first: the server's version,
 // eviction and persistence, clocks, the types of the keys, the group, entries that nobody
 // settles, consumers without a process, a full stream of the dead, jobs that wait without
-// workers, schedules without ticks. What it may not ask (CONFIG and INFO are often
+// workers or that nobody promotes, schedules without ticks. What it may not ask (CONFIG and INFO are often
 // forbidden) is a Finding too; the error is for a Redis that does not answer at all.
 func (c *Client) Diagnose(ctx context.Context) ([]Finding, error) {
 	f := doctor.Facts{}
 	var err error
 	if f.Now, f.Skew, err = c.store.Skew(ctx); err != nil {
-		return nil, fmt.Errorf("jobs: diagnose: %w", err)
+		if !store.Forbidden(err) {
+			return nil, fmt.Errorf("jobs: diagnose: %w", err)
+		}
+		f.Now, f.Unasked = time.Time{}, []string{fmt.Sprintf("the clock: %s", err)}
 	}
 	for what, ask := range map[string]func(context.Context, *doctor.Facts) error{
 		"the server": c.askServer, "the keys": c.askKeys, "the depths": c.askDepths,
@@ -413,7 +417,14 @@ func (c *Client) askDepths(ctx context.Context, f *doctor.Facts) error {
 	if err != nil {
 		return err
 	}
+	now, due, err := c.store.Earliest(ctx)
+	if err != nil {
+		return err
+	}
 	depths := doctor.Depths{Ready: st.Ready, Dead: st.Dead, Oldest: st.OldestReady}
+	if !due.IsZero() {
+		depths.Overdue = now.Sub(due)
+	}
 	if depths.Stream, depths.Group, err = c.store.HasGroup(ctx); err == nil {
 		f.Depths = &depths
 	}

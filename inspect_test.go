@@ -105,6 +105,7 @@ func TestAuditIsFilteredAndPaged(t *testing.T) {
 			want []jobs.Action
 		}{
 			"all":             {jobs.Filter{}, all},
+			"one letter":      {jobs.Filter{Entry: all[5].Entry}, all[5:6]},
 			"one job":         {jobs.Filter{ID: "a7"}, all[3+112 : 3+113]},
 			"one kind":        {jobs.Filter{Kind: "b"}, all[:3]},
 			"the newest":      {jobs.Filter{Limit: 2}, all[:2]},

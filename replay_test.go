@@ -223,6 +223,47 @@ func TestTwoPeopleReplayOnce(t *testing.T) {
 	})
 }
 
+// Of those who replay and those who discard the same letter one acts, and the trail says who.
+func TestReplayAgainstDiscard(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		entries := q.kill("once", 40)
+		var people sync.WaitGroup
+		var replayed, discarded counter
+		for i := range 8 {
+			act, acted := q.DeadLetters().Discard, &discarded
+			if i%2 == 0 {
+				acted = &replayed
+				act = func(ctx context.Context, entry string) error {
+					return q.DeadLetters().Replay(ctx, entry, jobs.ReplayOptions{})
+				}
+			}
+			people.Go(func() {
+				for _, i := range rand.Perm(len(entries)) {
+					if err := act(t.Context(), entries[i]); err == nil {
+						acted.add(1)
+					} else if !errors.Is(err, jobs.ErrNotFound) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		people.Wait()
+		did := map[string]int{}
+		for _, entry := range entries {
+			trail := q.audit(jobs.Filter{Entry: entry})
+			if len(trail) != 1 {
+				t.Fatalf("%s: %+v", entry, trail)
+			}
+			did[trail[0].What]++
+		}
+		if st := q.stats(); st.Dead != 0 || int(st.Ready) != replayed.n || did[jobs.ActionReplay] != replayed.n ||
+			did[jobs.ActionDiscard] != discarded.n || replayed.n+discarded.n != len(entries) {
+			t.Errorf("%d replayed, %d discarded, the trail has %v: %+v", replayed.n, discarded.n, did, st)
+		}
+	})
+}
+
 type counter struct {
 	mu sync.Mutex
 	n  int
@@ -275,6 +316,33 @@ func TestALostReplyOfAReplayIsUncertain(t *testing.T) {
 		}
 		if err := q.DeadLetters().Replay(t.Context(), entry, jobs.ReplayOptions{}); !errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("again: %v", err)
+		}
+	})
+}
+
+func TestLostRepliesOfWhatIsDoneByHandAreUncertain(t *testing.T) {
+	t.Parallel()
+	through(t, func(t *testing.T, q *queue, proxy *servers.Proxy) {
+		entry := q.kill("once", 1)[0]
+		cancelled, ready := once.Job(nil).In(time.Hour), once.Job(nil).In(time.Hour)
+		q.enqueue(cancelled, ready)
+		for what, act := range map[string]func() error{
+			"discard": func() error { return q.DeadLetters().Discard(t.Context(), entry) },
+			"cancel":  func() error { return q.Delayed().Cancel(t.Context(), cancelled.ID) },
+			"run now": func() error { return q.Delayed().RunNow(t.Context(), ready.ID) },
+		} {
+			lost := proxy.Swallow(servers.Command("eval"))
+			err := act()
+			receive(t, lost)
+			if !errors.Is(err, jobs.ErrUncertain) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if err := act(); !errors.Is(err, jobs.ErrNotFound) {
+				t.Errorf("%s again: %v", what, err)
+			}
+		}
+		if st := q.stats(); st.Dead != 0 || st.Delayed != 0 || st.Ready != 1 {
+			t.Errorf("%+v", st)
 		}
 	})
 }

@@ -25,21 +25,24 @@ type actionJSON struct {
 func (t *tool) auditCommand() *cobra.Command {
 	const usual = 100
 	var f choice
-	ls := t.command("ls", "List who replayed, corrected, discarded or cancelled what, the newest first", cobra.NoArgs,
-		func(ctx context.Context, _ []string) error {
-			filter, err := f.filter(ctx, t)
-			if err != nil {
-				return err
-			}
-			return t.listAudit(ctx, filter)
-		})
-	ls.Flags().StringVar(&f.id, "id", "", "of the job with this ID")
-	ls.Flags().StringVar(&f.kind, "kind", "", "of this kind")
-	ls.Flags().StringVar(&f.since, "since", "", "at this `time` or later: 2h, yesterday, …")
-	ls.Flags().StringVar(&f.until, "until", "", "before this `time`")
-	ls.Flags().StringVar(&f.before, "before", "", "older than this `record`, of --json: to go on where a list ended")
-	ls.Flags().IntVar(&f.limit, "limit", usual, "at most so many; 0: all")
-	return group("audit", "What was done by hand", ls)
+	list := func(ctx context.Context, _ []string) error {
+		filter, err := f.filter(ctx, t)
+		if err != nil {
+			return err
+		}
+		return t.listAudit(ctx, filter)
+	}
+	const short = "Who replayed, corrected, discarded or cancelled what, the newest first"
+	c := t.command("audit", short, cobra.NoArgs, list)
+	c.AddCommand(t.command("ls", short, cobra.NoArgs, list)) // as the other lists are called
+	c.PersistentFlags().StringVar(&f.entry, "entry", "", "of this dead letter, gone or not")
+	c.PersistentFlags().StringVar(&f.id, "id", "", "of the job with this ID")
+	c.PersistentFlags().StringVar(&f.kind, "kind", "", "of this kind")
+	c.PersistentFlags().StringVar(&f.since, "since", "", "at this `time` or later: 2h, yesterday, …")
+	c.PersistentFlags().StringVar(&f.until, "until", "", "before this `time`")
+	c.PersistentFlags().StringVar(&f.before, "before", "", "older than this `record`, of --json: to go on where a list ended")
+	c.PersistentFlags().IntVar(&f.limit, "limit", usual, "at most so many; 0: all")
+	return c
 }
 
 func (t *tool) listAudit(ctx context.Context, f jobs.Filter) error {
@@ -52,7 +55,7 @@ func (t *tool) listAudit(ctx context.Context, f jobs.Filter) error {
 		}
 		n++
 		if t.json {
-			if err := t.line(actionJSON{a.Record, a.At.UTC(), a.Who, a.What, a.ID, a.Kind, a.Entry, a.Schedule, a.Set}); err != nil {
+			if err := t.line(actionJSON{a.Record, instantOf(a.At), a.Who, a.What, a.ID, a.Kind, a.Entry, a.Schedule, a.Set}); err != nil {
 				return err
 			}
 			continue

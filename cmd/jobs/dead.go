@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,8 +20,9 @@ import (
 
 // choice is a filter as flags say it.
 type choice struct {
-	id, kind, err, since, until, before string
-	limit                               int
+	entry, id, kind, err, since, until, before string
+
+	limit int
 }
 
 // flags adds them to c; usual is how many are listed without --limit.
@@ -34,9 +37,14 @@ func (f *choice) flags(c *cobra.Command, usual int) {
 
 // filter reads the flags; what is relative counts from Redis's clock.
 func (f choice) filter(ctx context.Context, t *tool) (jobs.Filter, error) {
-	out := jobs.Filter{ID: f.id, Kind: f.kind, Error: f.err, Before: f.before, Limit: f.limit}
+	out := jobs.Filter{Entry: f.entry, ID: f.id, Kind: f.kind, Error: f.err, Before: f.before, Limit: f.limit}
 	if f.limit < 0 {
 		return out, usage("--limit is negative")
+	}
+	for flag, id := range map[string]string{"--before": f.before, "--entry": f.entry} {
+		if id != "" && !entryID.MatchString(id) {
+			return out, usage("%s: %q is not an entry, as in 1758203641877-0", flag, id)
+		}
 	}
 	if f.since == "" && f.until == "" {
 		return out, nil
@@ -56,6 +64,31 @@ func (f choice) filter(ctx context.Context, t *tool) (jobs.Filter, error) {
 		*bound.at = at
 	}
 	return out, nil
+}
+
+var entryID = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
+
+// entries are arguments that name dead letters.
+func entries(_ *cobra.Command, args []string) error {
+	for _, arg := range args {
+		if !entryID.MatchString(arg) {
+			return usage("%q is not an ENTRY, as in 1758203641877-0: jobs dead ls lists them", arg)
+		}
+	}
+	return nil
+}
+
+// letter is a dead letter; of one that is gone, the error says by whose hand.
+func (t *tool) letter(ctx context.Context, entry string) (jobs.DeadLetter, error) {
+	d, err := t.client.DeadLetters().Get(ctx, entry)
+	if errors.Is(err, jobs.ErrNotFound) {
+		for a, failed := range t.client.Audit(ctx, jobs.Filter{Entry: entry, Limit: 1}) {
+			if failed == nil {
+				err = fmt.Errorf("%w (%s by %s, %s)", err, a.What, cmp.Or(a.Who, "?"), clock(a.At))
+			}
+		}
+	}
+	return d, err
 }
 
 // narrow reports whether the flags choose anything.
@@ -84,7 +117,7 @@ type letterJSON struct {
 // letterOf is all of a letter.
 func letterOf(d jobs.DeadLetter) letterJSON {
 	out := letterJSON{
-		Entry: d.Entry, ID: d.ID, Kind: d.Kind, Died: d.Died.UTC(), Attempts: d.Attempts, Reason: string(d.Reason),
+		Entry: d.Entry, ID: d.ID, Kind: d.Kind, Died: instantOf(d.Died), Attempts: d.Attempts, Reason: string(d.Reason),
 		Error: d.Error, Traceback: d.Traceback, Tick: utc(d.Tick), RequestID: d.RequestID, Trace: d.Trace,
 		bytesOf: fieldsOf(d.Fields), Raw: d.Raw,
 	}
@@ -160,10 +193,10 @@ func (l *letterTable) add(d jobs.DeadLetter) {
 }
 
 func (t *tool) deadShowCommand() *cobra.Command {
-	return t.command("show ENTRY…", "Show dead letters: fields, error, traceback, and what was done by hand", cobra.MinimumNArgs(1),
+	return t.command("show ENTRY…", "Show dead letters: fields, error, traceback, and what was done by hand", cobra.MatchAll(atLeastOne, entries),
 		func(ctx context.Context, entries []string) error {
 			return t.each(entries, func(entry string) error {
-				d, err := t.client.DeadLetters().Get(ctx, entry)
+				d, err := t.letter(ctx, entry)
 				switch {
 				case err != nil:
 					return err
@@ -203,17 +236,10 @@ func (t *tool) showDead(ctx context.Context, d jobs.DeadLetter) error {
 	tab.row("died", clock(d.Died)+", "+age(t.now(ctx).Sub(d.Died))+" ago")
 	tab.row("tried", fmt.Sprint(d.Attempts))
 	tab.row("reason", string(d.Reason))
-	for _, f := range [...][2]string{{"request", d.RequestID}, {"trace", d.Trace}} {
-		if f[1] != "" {
-			tab.row(f[0], f[1])
-		}
-	}
-	if !d.Tick.IsZero() {
-		tab.row("tick", clock(d.Tick))
-	}
+	tab.about(d.Job)
 	_ = tab.print(&b, 0) // a Builder takes everything
-	section(&b, "fields", fieldLines(d.Fields))
-	section(&b, "raw", d.Raw)
+	section(&b, "fields", t.fieldLines(d.Fields))
+	section(&b, "raw", t.short(d.Raw))
 	section(&b, "error", d.Error)
 	section(&b, "traceback", d.Traceback)
 	section(&b, "by hand", t.history(ctx, d))
@@ -228,16 +254,26 @@ func section(b *strings.Builder, title, text string) {
 }
 
 // fieldLines are fields, one a line.
-func fieldLines(m jobs.Fields) string {
+func (t *tool) fieldLines(m jobs.Fields) string {
+	const widest = 30
 	var b strings.Builder
 	wide := 0
 	for name := range m {
-		wide = max(wide, utf8.RuneCountInString(safe(name)))
+		wide = min(widest, max(wide, utf8.RuneCountInString(safe(name))))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		fmt.Fprintf(&b, "%-*s  %s\n", wide, safe(name), safe(m[name]))
+		fmt.Fprintf(&b, "%-*s  %s\n", wide, safe(name), safe(t.short(m[name])))
 	}
 	return b.String()
+}
+
+// short is a value as a person wants it on a terminal, which a megabyte would fill for long.
+func (t *tool) short(s string) string {
+	const most = 4096
+	if width(t.out) == 0 || len(s) <= most {
+		return s
+	}
+	return fmt.Sprintf("%s … [%d bytes; --json has all]", s[:most], len(s))
 }
 
 // history is what was done by hand to a letter's job.
@@ -271,7 +307,11 @@ func (t *tool) deadExportCommand() *cobra.Command {
 			}
 			to := *t
 			to.out = file
-			return cmp.Or(to.export(ctx, filter), file.Close())
+			err = cmp.Or(to.export(ctx, filter), file.Close())
+			if info, failed := os.Stat(path); err != nil && failed == nil && info.Size() == 0 {
+				_ = os.Remove(path) // or the same command would be refused the next time
+			}
+			return err
 		})
 	f.flags(c, 0)
 	c.Flags().StringVarP(&path, "output", "o", "", "a new `file`, readable by you alone; else the standard output")

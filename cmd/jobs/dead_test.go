@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -131,6 +132,8 @@ func TestExport(t *testing.T) {
 	each(t, func(t *testing.T, d *desk) {
 		d.die("no", raw("a").Job(jobs.Fields{"n": "1"}), raw("a").Job(jobs.Fields{"bytes": "\xff\x00", "n\xfe": ""}))
 		file := filepath.Join(t.TempDir(), "dead.json")
+		d.do(exitPartly, "dead", "export", "--kind", "nobody", "-o", file)
+		d.do(exitRedis, "dead", "export", "--redis", "redis://127.0.0.1:1", "-o", file)
 		d.do(exitDone, "dead", "export", "-o", file)
 		text, err := os.ReadFile(file)
 		must(t, err)
@@ -190,33 +193,39 @@ func TestHostileContents(t *testing.T) {
 	})
 }
 
+// replaySlowly starts a replay of all, at five in a second; end waits for what it says and its exit code.
+func (d *desk) replaySlowly() (cmd *exec.Cmd, end func() (said map[string]any, code int)) {
+	d.t.Helper()
+	cmd = d.command("dead", "replay", "--all", "--yes", "--rate", "5/s", "--json")
+	out, err := cmd.StdoutPipe()
+	must(d.t, err)
+	must(d.t, cmd.Start())
+	return cmd, func() (map[string]any, int) {
+		text, err := io.ReadAll(out)
+		must(d.t, err)
+		_ = cmd.Wait() // its exit code is what counts
+		return parsed(d.t, string(text))[0], cmd.ProcessState.ExitCode()
+	}
+}
+
 // A replay keeps its pace, and Ctrl-C ends it between two letters.
 func TestReplayIsInterrupted(t *testing.T) {
 	t.Parallel()
 	d := onRedis(t)
 	const total = 30
-	js := make([]jobs.Job, total)
-	for i := range js {
-		js[i] = raw("k").Job(nil)
-	}
-	d.die("no", js...)
-	cmd := d.command("dead", "replay", "--all", "--yes", "--rate", "5/s", "--json")
-	out, err := cmd.StdoutPipe()
-	must(t, err)
+	d.kill(total)
 	began := time.Now()
-	must(t, cmd.Start())
+	cmd, end := d.replaySlowly()
 	eventually(t, "some are replayed", func() bool { return d.stats().Ready >= 4 })
 	if took := time.Since(began); took < 500*time.Millisecond {
 		t.Errorf("4 of them took %s at 5 in a second", took)
 	}
 	must(t, cmd.Process.Signal(syscall.SIGINT))
-	text, err := io.ReadAll(out)
-	must(t, err)
-	_ = cmd.Wait() // its exit code is what counts
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+	said, code := end()
+	if code != exitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
-	said, s := parsed(t, string(text))[0], d.stats()
+	s := d.stats()
 	if said["replayed"] != float64(s.Ready) || said["left"] != float64(s.Dead) || s.Ready+s.Dead != total || s.Dead == 0 {
 		t.Errorf("it says %v, and there are %+v", said, s)
 	}
@@ -227,11 +236,7 @@ func TestReplayEndsWhereJobsDieAgain(t *testing.T) {
 	t.Parallel()
 	d := onRedis(t)
 	const total = 20
-	js := make([]jobs.Job, total)
-	for i := range js {
-		js[i] = raw("k").Job(nil)
-	}
-	d.die("no", js...)
+	d.kill(total)
 	var runs atomic.Int64
 	died := make(chan struct{}, 10*total)
 	r := jobs.NewRunner(d.client, jobs.Config{
@@ -269,37 +274,70 @@ func TestTwoPeopleReplay(t *testing.T) {
 	t.Parallel()
 	d := onRedis(t)
 	const total = 10
-	js := make([]jobs.Job, total)
-	for i := range js {
-		js[i] = raw("k").Job(nil)
-	}
-	d.die("no", js...)
-	slow := d.command("dead", "replay", "--all", "--yes", "--rate", "5/s", "--json")
-	out, err := slow.StdoutPipe()
-	must(t, err)
-	must(t, slow.Start())
+	d.kill(total)
+	_, end := d.replaySlowly()
 	eventually(t, "one is replayed", func() bool { return d.stats().Ready >= 1 })
 	d.try("dead", "replay", "--all", "--yes")
-	text, err := io.ReadAll(out)
-	must(t, err)
-	_ = slow.Wait() // its exit code is what counts
-	said := parsed(t, string(text))[0]
-	if n := said["gone"].(float64); n < 1 || said["replayed"].(float64)+n != total || slow.ProcessState.ExitCode() != exitPartly {
-		t.Errorf("the slow one says %v, and ends with %d", said, slow.ProcessState.ExitCode())
+	said, code := end()
+	if n := said["gone"].(float64); n < 1 || said["replayed"].(float64)+n != total || code != exitPartly {
+		t.Errorf("the slow one says %v, and ends with %d", said, code)
 	}
 	if s := d.stats(); s.Ready != total || s.Dead != 0 {
 		t.Errorf("got %+v", s)
 	}
 }
 
-func TestOlder(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		a, b string
-		want bool
-	}{{"1-0", "2-0", true}, {"2-0", "1-0", false}, {"1-1", "1-2", true}, {"1-2", "1-2", false}, {"9-0", "10-0", true}, {"", "1-0", true}} {
-		if older(c.a, c.b) != c.want {
-			t.Errorf("%q, %q", c.a, c.b)
+// What is misspelled in --set is said, before it is done where somebody is asked.
+func TestReplaySaysWhichFieldsAreNew(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.die("no", raw("k").Job(jobs.Fields{"seat": "14C"}), raw("k").Job(nil))
+		set := []string{"dead", "replay", "--set", "seat=14-C", "--set", "seta=14-C"}
+		const says = "with seat=14-C (a field that 1 of 2 did not have), with seta=14-C (a field that 2 of 2 did not have)"
+		has(t, d.do(exitDone, append(set, "--all", "--dry-run")...), says)
+		has(t, d.try(append(set, "--all")...).err, says+"? Without a terminal")
+		has(t, d.try(append(set, d.entries()[1])...).err, "seta=14-C (a field that 1 of 1 did not have)")
+		if s := d.try("dead", "replay", "--all", "--yes", "--set", "seat=14-C"); s.code != exitDone || s.err != "" {
+			t.Errorf("a field that all have: %+v", s)
 		}
-	}
+	})
+}
+
+// A letter that is gone was taken by somebody.
+func TestWhoTookALetter(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.kill(2)
+		entries := d.entries()
+		d.do(exitDone, "dead", "discard", entries[0], "-y", "--as", "ines")
+		d.do(exitDone, "dead", "replay", entries[1], "--as", "bo")
+		for _, verb := range []string{"show", "replay"} {
+			s := d.try("dead", verb, entries[0])
+			if s.code != exitPartly {
+				t.Errorf("%s: %+v", verb, s)
+			}
+			has(t, s.err, "not found (discard by ines, ")
+		}
+		trail := d.objects("audit", "--entry", entries[1])
+		if len(trail) != 1 || trail[0]["who"] != "bo" || trail[0]["entry"] != entries[1] {
+			t.Errorf("the trail of one letter: %v", trail)
+		}
+		if all := d.objects("audit"); len(all) != 2 {
+			t.Errorf("the whole trail: %v", all)
+		}
+		d.do(exitPartly, "audit", "ls", "--entry", "1-0")
+	})
+}
+
+// What is megabytes long fills no terminal, and what is due in the year 58884 does not end a list of JSON.
+func TestOddContents(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.die("no", raw("k").Job(jobs.Fields{strings.Repeat("n", 200): "long", "x": "1"}))
+		has(t, d.do(exitDone, "dead", "show", d.entries()[0]), "\n  x"+strings.Repeat(" ", 31)+"1\n")
+		for i, due := range []float64{1796021638138, -1e300} {
+			must(t, d.rdb.ZAdd(t.Context(), d.prefix+"delayed", z(due, fmt.Sprintf(`{"kind":"k","job_id":"%d"}`, i))).Err())
+		}
+		all := d.objects("delayed", "ls")
+		if len(all) != 2 || all[0]["due"] != "0001-01-01T00:00:00Z" || all[1]["due"] != "9999-12-31T23:59:59Z" {
+			t.Errorf("got %v", all)
+		}
+	})
 }

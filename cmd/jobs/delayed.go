@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -84,19 +86,63 @@ func (t *tool) listDelayed(ctx context.Context, now, from, until time.Time, kind
 
 func delayedOf(j jobs.DelayedJob) delayedJSON {
 	return delayedJSON{
-		ID: j.ID, Kind: j.Kind, Due: j.Due.UTC(), Attempts: j.Attempts, LastError: j.LastError, Tick: utc(j.Tick),
+		ID: j.ID, Kind: j.Kind, Due: instantOf(j.Due), Attempts: j.Attempts, LastError: j.LastError, Tick: utc(j.Tick),
 		RequestID: j.RequestID, Trace: j.Trace, bytesOf: fieldsOf(j.Fields),
 	}
 }
 
+func (t *tool) delayedShowCommand() *cobra.Command {
+	return t.command("show ID…", "Show delayed jobs: when they are due, fields, last error", atLeastOne, func(ctx context.Context, ids []string) error {
+		return t.each(ids, func(id string) error {
+			all, err := t.client.Delayed().Get(ctx, id)
+			for _, j := range all {
+				if err == nil {
+					err = t.showDelayed(ctx, j)
+				}
+			}
+			return err
+		})
+	})
+}
+
+func (t *tool) showDelayed(ctx context.Context, j jobs.DelayedJob) error {
+	if t.json {
+		return t.line(delayedOf(j))
+	}
+	var b strings.Builder
+	var tab table
+	tab.row("id", j.ID)
+	tab.row("kind", kindName(j.Kind))
+	tab.row("due", clock(j.Due)+", in "+age(j.Due.Sub(t.now(ctx))))
+	tab.row("attempts", fmt.Sprint(j.Attempts))
+	tab.about(j.Job)
+	_ = tab.print(&b, 0) // a Builder takes everything
+	section(&b, "fields", t.fieldLines(j.Fields))
+	section(&b, "last error", j.LastError)
+	_, err := io.WriteString(t.out, b.String()+"\n")
+	return err
+}
+
+// about adds what a job carries with it.
+func (tab *table) about(j jobs.Job) {
+	for _, f := range [...][2]string{{"request", j.RequestID}, {"trace", j.Trace}} {
+		if f[1] != "" {
+			tab.row(f[0], f[1])
+		}
+	}
+	if !j.Tick.IsZero() {
+		tab.row("tick", clock(j.Tick))
+	}
+}
+
 func (t *tool) delayedRunNowCommand() *cobra.Command {
-	return t.command("run-now ID…", "Make delayed jobs ready at once", cobra.MinimumNArgs(1), func(ctx context.Context, ids []string) error {
+	return t.command("run-now ID…", "Make delayed jobs ready at once", atLeastOne, func(ctx context.Context, ids []string) error {
 		return t.eachJob(ids, "ready", func(id string) error { return t.client.Delayed().RunNow(ctx, id) })
 	})
 }
 
 func (t *tool) delayedCancelCommand() *cobra.Command {
-	return t.command("cancel ID…", "Take delayed jobs away, so that they never run", cobra.MinimumNArgs(1), func(ctx context.Context, ids []string) error {
+	return t.command("cancel ID…", "Take delayed jobs away, so that they never run", atLeastOne, func(ctx context.Context, ids []string) error {
 		if err := t.ask(ctx, "Cancel "+plural(len(ids), "delayed job")+" for good?"); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 
 func (t *tool) enqueueCommand() *cobra.Command {
 	var id, at, in, request string
-	c := t.command("enqueue KIND [field=value…]", "Enqueue a job", cobra.MinimumNArgs(1), func(ctx context.Context, args []string) error {
+	c := t.command("enqueue KIND [field=value…]", "Enqueue a job", atLeastOne, func(ctx context.Context, args []string) error {
 		set, err := assignments(args[1:])
 		if err != nil {
 			return err

@@ -41,6 +41,14 @@ func TestDelayed(t *testing.T) {
 		has(t, list[0], "DUE", "IN", "KIND", "ID", "LAST ERROR")
 		has(t, list[2], "2h59m", "k_later", "later")
 
+		has(t, d.do(exitDone, "delayed", "show", "later"), "k_later", ", in 2h59m", "\n  n  1\n")
+		if got := d.objects("delayed", "show", "soon"); len(got) != 1 || got[0]["id"] != "soon" || got[0]["kind"] != "k_soon" {
+			t.Errorf("got %v", got)
+		}
+		if s := d.try("delayed", "show", "nobody", "soon"); s.code != exitPartly || !strings.Contains(s.out, "k_soon") {
+			t.Errorf("one that is there and one that is not: %+v", s)
+		}
+
 		has(t, d.do(exitDone, "delayed", "run-now", "soon"), "ready soon")
 		if s := d.try("delayed", "cancel", "later"); s.code != exitUsage || d.stats().Delayed != 2 {
 			t.Errorf("cancelled without --yes: %+v", s)

@@ -22,10 +22,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -43,14 +46,18 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	redis.SetLogger(silent{})    // what matters comes back as an error
+	context.AfterFunc(ctx, func() {
+		stop() // a second signal ends the process at once
+		time.Sleep(time.Second)
+		fmt.Fprintln(os.Stderr, "jobs: waiting for Redis's answer to what is under way; Ctrl-C again does not")
+	})
+	redis.SetLogger(silent{}) // what matters comes back as an error
 	t := &tool{in: os.Stdin, out: os.Stdout, err: os.Stderr}
-	err := t.root().ExecuteContext(ctx)
-	t.close()
+	c, err := t.root().ExecuteContextC(ctx)
 	if err != nil {
-		t.complain(err)
+		t.complain(ctx, c, err)
 	}
+	t.close()
 	os.Exit(t.code(ctx, err))
 }
 
@@ -70,7 +77,7 @@ type usageError struct{ error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-func (t *tool) complain(err error) {
+func (t *tool) complain(ctx context.Context, c *cobra.Command, err error) {
 	switch {
 	case errors.Is(err, errSaid):
 		return
@@ -80,13 +87,23 @@ func (t *tool) complain(err error) {
 	}
 	fmt.Fprintln(t.err, "jobs: "+safe(trimmed(err)))
 	if _, ok := errors.AsType[usageError](err); ok || !t.started {
-		fmt.Fprintln(t.err, "jobs: see jobs help")
+		fmt.Fprintln(t.err, "jobs: see "+c.CommandPath()+" --help")
+		return
+	}
+	t.note(t.hint(ctx, err))
+}
+
+// note says something beside the result.
+func (t *tool) note(text string) {
+	if text != "" {
+		fmt.Fprintln(t.err, "jobs: "+safe(text))
 	}
 }
 
 // code is the process's exit code: 2 for what cobra itself refuses, which is all before a command has started.
 func (t *tool) code(ctx context.Context, err error) int {
 	_, misused := errors.AsType[usageError](err)
+	_, unwritten := errors.AsType[*fs.PathError](err) // the output: a full disk, say
 	switch {
 	case err == nil:
 		return exitDone
@@ -94,7 +111,7 @@ func (t *tool) code(ctx context.Context, err error) int {
 		return exitInterrupted
 	case misused || !t.started:
 		return exitUsage
-	case errors.Is(err, errNothing), errors.Is(err, errSaid), errors.Is(err, jobs.ErrNotFound):
+	case errors.Is(err, errNothing), errors.Is(err, errSaid), errors.Is(err, jobs.ErrNotFound), unwritten:
 		return exitPartly
 	}
 	return exitRedis
@@ -106,7 +123,8 @@ func (t *tool) root() *cobra.Command {
 		t.statsCommand(), t.workersCommand(), t.enqueueCommand(), t.auditCommand(), t.doctorCommand(),
 		group("dead", "Dead letters: jobs that ran into their end",
 			t.deadListCommand(), t.deadShowCommand(), t.deadReplayCommand(), t.deadDiscardCommand(), t.deadExportCommand()),
-		group("delayed", "Jobs that are not due yet", t.delayedListCommand(), t.delayedRunNowCommand(), t.delayedCancelCommand()),
+		group("delayed", "Jobs that are not due yet",
+			t.delayedListCommand(), t.delayedShowCommand(), t.delayedRunNowCommand(), t.delayedCancelCommand()),
 		group("schedule", "What is enqueued by the clock", t.scheduleListCommand(), t.scheduleRunNowCommand()),
 	)
 	root.Long = rootHelp
@@ -123,8 +141,8 @@ const rootHelp = `Look after a queue of background jobs.
 
 Most shells have a builtin named jobs. So write env jobs, or once: alias jobs='env jobs'
 
-Redis is --redis, else REDIS_URL, else redis://localhost:6379; see the flags below for TLS,
-Sentinel and Cluster. Passwords come from the URL or from REDIS_PASSWORD (of the sentinels:
+Redis is --redis, else REDIS_URL, else redis://localhost:6379 (host:port will do); see the
+flags below for TLS, Sentinel and Cluster. Passwords come from the URL or from REDIS_PASSWORD (of the sentinels:
 SENTINEL_PASSWORD), so that they need not stand in a list of processes.
 
 Times (--since, --until, --from, --at) are RFC 3339, 2026-11-29, "2026-11-29 14:00", 14:00,
@@ -135,6 +153,15 @@ shown, in the local time zone. JSON has UTC.
 Exit codes: 0 done; 1 nothing found, or not all of it was done, or doctor found an error;
 2 called in a way that makes no sense, or no terminal to ask on (see --yes); 3 Redis was not
 reachable or refused; 130 interrupted.`
+
+// atLeastOne wants the argument that a command's usage names.
+func atLeastOne(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		_, what, _ := strings.Cut(c.Use, " ")
+		return usage("%s needs at least 1 argument: %s", c.CommandPath(), what)
+	}
+	return nil
+}
 
 // group is a command that only has others under it.
 func group(name, short string, commands ...*cobra.Command) *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -180,6 +181,16 @@ func (d *desk) die(why string, js ...jobs.Job) {
 	d.bury(len(js), why, js...)
 }
 
+// kill leaves so many dead letters.
+func (d *desk) kill(n int) {
+	d.t.Helper()
+	js := make([]jobs.Job, n)
+	for i := range js {
+		js[i] = raw("k").Job(nil)
+	}
+	d.die("no", js...)
+}
+
 // bury is die, until so many are dead.
 func (d *desk) bury(n int, why string, js ...jobs.Job) {
 	d.t.Helper()
@@ -272,6 +283,15 @@ func TestUsage(t *testing.T) {
 		{"dead replay", "which?"},
 		{"dead discard", "which?"},
 		{"dead replay 1-0 --all", "not both"},
+		{"dead replay abc", "jobs dead ls lists them"},
+		{"dead discard abc -y", "jobs dead ls lists them"},
+		{"dead show abc", "jobs dead show --help"},
+		{"dead ls --before abc", "--before"},
+		{"audit --entry abc", "--entry"},
+		{"audit nonsense", "nonsense"},
+		{"dead replay --all --rate 1e-11/s", "rate"},
+		{"delayed show", "at least 1 argument: ID"},
+		{"schedule run-now", "at least 1 argument: NAME"},
 		{"dead replay --all --rate fast", "rate"},
 		{"dead replay --all --set label", "not field=value"},
 		{"dead replay --all --set attempts=0", "reserved"},
@@ -288,7 +308,8 @@ func TestUsage(t *testing.T) {
 		{"stats --sentinel a:1", "go together"},
 		{"stats --cluster a:1", "hash tag"},
 		{"stats --tls-ca nowhere.pem", "--tls-ca"},
-		{"stats --tls-cert nowhere.pem", "--tls-cert"},
+		{"stats --tls-cert nowhere.pem", "go together"},
+		{"stats --tls-cert nowhere.pem --tls-key nowhere.pem", "nowhere.pem"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()
@@ -373,6 +394,49 @@ func TestStats(t *testing.T) {
 		has(t, table[0], "KIND", "READY", "OLDEST READY")
 		has(t, table[1], "render_tickets  2 ")
 	})
+}
+
+// Nothing is found also where somebody looks in the wrong place, and that is said.
+func TestWhereThereIsNoQueue(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		for _, args := range []string{"stats", "dead ls", "workers", "audit", "delayed ls"} {
+			s := d.try(strings.Fields(args)...)
+			has(t, s.err, "no queue with the prefix")
+			has(t, s.err, d.rdb.Options().Addr, d.prefix)
+		}
+		must(t, d.client.Enqueue(t.Context(), raw("k").Job(nil)))
+		for _, args := range []string{"stats", "dead ls"} {
+			lacks(t, d.try(strings.Fields(args)...).err, "no queue")
+		}
+	})
+}
+
+func TestHints(t *testing.T) {
+	t.Parallel()
+	server := servers.NewRedis(t, servers.RedisOptions{Args: []string{"--requirepass", "opensesame"}})
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // which accepts, and never answers
+	must(t, err)
+	defer hung.Close()
+	open := servers.NewRedis(t)
+	must(t, open.Client(t).Set(t.Context(), "jobs", "x", 0).Err())
+	for _, c := range []struct{ url, args, says string }{
+		{server.URL(), "stats", "REDIS_PASSWORD"},
+		{"redis://" + hung.Addr().String(), "stats --timeout 200ms", hung.Addr().String() + " has not answered within 200ms"},
+		{"redis://" + hung.Addr().String(), "stats --timeout 200ms --tls", "TLS"},
+		{open.URL(), "stats", "jobs doctor"},
+	} {
+		s := (&desk{t: t, url: c.url}).try(strings.Fields(c.args)...)
+		if s.code != exitRedis {
+			t.Errorf("%s: exit code %d", c.args, s.code)
+		}
+		has(t, s.err, c.says)
+	}
+	d := &desk{t: t, url: server.Addr()} // host:port
+	cmd := d.command("enqueue", "k")
+	cmd.Env = append(cmd.Env, "REDIS_PASSWORD=opensesame")
+	if s := finish(t, cmd); s.code != exitDone {
+		t.Errorf("host:port as the URL: %+v", s)
+	}
 }
 
 func TestStatsAreWatched(t *testing.T) {

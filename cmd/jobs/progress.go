@@ -38,14 +38,17 @@ func (b *bar) at(n int) {
 		fmt.Fprintf(b.out, "\r%s %d\x1b[K", b.verb, n)
 		return
 	}
-	const wide = 30
-	full := wide * n / b.total
 	left := time.Duration(0)
 	if n > 0 {
 		left = time.Since(b.began) * time.Duration(b.total-n) / time.Duration(n)
 	}
-	fmt.Fprintf(b.out, "\r[%s%s] %s %d of %d, %s left\x1b[K",
-		strings.Repeat("#", full), strings.Repeat(".", wide-full), b.verb, n, b.total, age(left))
+	text := fmt.Sprintf("%s %d of %d, %s left", b.verb, n, b.total, age(left))
+	room := width(b.out) - 1 // a line that is full may break
+	if wide := min(30, room-len("[] "+text)); wide >= 5 {
+		full := wide * n / b.total
+		text = "[" + strings.Repeat("#", full) + strings.Repeat(".", wide-full) + "] " + text
+	}
+	fmt.Fprintf(b.out, "\r%s\x1b[K", cut(text, max(room, 1)))
 }
 
 // end takes the bar away.

@@ -50,13 +50,14 @@ func (t *tool) flags(f *pflag.FlagSet) {
 	f.BoolVarP(&t.yes, "yes", "y", false, "do not ask")
 }
 
-// actor is user@host, as far as these are known.
+// actor is user@host, as far as these are known: the person, where sudo says who that is.
 func actor() string {
 	host, _ := os.Hostname()
+	name := os.Getenv("SUDO_USER")
 	if u, err := user.Current(); err == nil {
-		return u.Username + "@" + host
+		name = cmp.Or(name, u.Username)
 	}
-	return cmp.Or(os.Getenv("USER"), "?") + "@" + host
+	return cmp.Or(name, os.Getenv("USER"), "?") + "@" + host
 }
 
 // connect makes the clients; nothing is sent yet.
@@ -70,7 +71,7 @@ func (t *tool) connect() error {
 }
 
 func (s server) client() (redis.UniversalClient, error) {
-	o, err := redis.ParseURL(cmp.Or(s.url, os.Getenv("REDIS_URL"), "redis://localhost:6379"))
+	o, err := redis.ParseURL(s.address())
 	if err != nil {
 		return nil, usage("the URL of Redis: %s", hidden(err))
 	}
@@ -88,6 +89,70 @@ func (s server) client() (redis.UniversalClient, error) {
 		return nil, usage("on a cluster --prefix carries a hash tag, as in {stagedoor}:")
 	}
 	return redis.NewUniversalClient(s.universal(o)), nil
+}
+
+// address is the URL that flags and environment name, which may leave redis:// away.
+func (s server) address() string {
+	text := cmp.Or(s.url, os.Getenv("REDIS_URL"), "localhost:6379")
+	if !strings.Contains(text, "://") {
+		return "redis://" + text
+	}
+	return text
+}
+
+// where is what to call the server by: nothing of a password.
+func (s server) where() string {
+	switch o, err := redis.ParseURL(s.address()); {
+	case len(s.cluster) > 0:
+		return "the cluster of " + strings.Join(s.cluster, ",")
+	case s.master != "":
+		return s.master + ", of " + strings.Join(s.sentinels, ",")
+	case err != nil:
+		return "Redis"
+	case o.DB != 0:
+		return fmt.Sprintf("%s, database %d", o.Addr, o.DB)
+	default:
+		return o.Addr
+	}
+}
+
+// hint is what to look at, for a person who was just woken; "" where the error says enough.
+func (t *tool) hint(ctx context.Context, err error) string {
+	s, text := t.server, err.Error()
+	said := s.url != "" || os.Getenv("REDIS_URL") != "" || s.master != "" || len(s.cluster) > 0
+	timeout, ok := errors.AsType[net.Error](err)
+	switch has := func(part string) bool { return strings.Contains(text, part) }; {
+	case errors.Is(err, errNothing), errors.Is(err, jobs.ErrNotFound):
+		return t.strange(ctx)
+	case has("NOAUTH"), has("WRONGPASS"):
+		return "the password comes from the URL or REDIS_PASSWORD, the user from the URL or --user"
+	case has("MOVED "), has("CROSSSLOT"):
+		return s.where() + " is a node of a cluster: say --cluster host:port"
+	case has("unknown authority"):
+		return "--tls-ca names a file with the certificates to trust"
+	case has("WRONGTYPE"), has("OOM "), has("READONLY"), has("MISCONF"):
+		return "jobs doctor may say more"
+	case ok && timeout.Timeout():
+		return fmt.Sprintf("%s has not answered within %s; is it busy, or is TLS on one side only?", s.where(), s.timeout)
+	case unreachable(err) && has("EOF"):
+		return s.where() + " has closed the connection; if it wants TLS, say --tls or rediss://"
+	case unreachable(err) && !said:
+		return "neither --redis nor REDIS_URL says where Redis is; this was " + s.where()
+	}
+	return ""
+}
+
+// strange says so where there is no queue at all: somebody looks in the wrong place.
+func (t *tool) strange(ctx context.Context) string {
+	p := t.server.prefix
+	n, err := t.rdb.Exists(ctx, p+"jobs", p+"delayed", p+"jobs:dead").Result()
+	switch {
+	case n > 0 || err != nil:
+		return ""
+	case p == "":
+		return t.server.where() + " has no queue without a prefix: is it the right Redis, or is there a --prefix?"
+	}
+	return fmt.Sprintf("%s has no queue with the prefix %q: are both right?", t.server.where(), p)
 }
 
 // tagged reports whether all keys behind prefix are in one slot of a cluster.
@@ -135,7 +200,10 @@ func (s server) secure(c *tls.Config) (*tls.Config, error) {
 			return nil, usage("--tls-ca: %s holds no certificate", s.ca)
 		}
 	}
-	if s.cert != "" || s.key != "" {
+	if (s.cert != "") != (s.key != "") {
+		return nil, usage("--tls-cert and --tls-key go together")
+	}
+	if s.cert != "" {
 		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
 		if err != nil {
 			return nil, usage("--tls-cert and --tls-key: %w", err)

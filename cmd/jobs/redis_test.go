@@ -78,6 +78,18 @@ func TestCluster(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	d.do(exitPartly, append([]string{"doctor"}, where...)...)
+
+	moved := 0
+	for _, addr := range c.Addrs() {
+		s := d.try("stats", "--redis", "redis://"+addr)
+		if s.code == exitRedis {
+			moved++
+			has(t, s.err, "--cluster host:port")
+		}
+	}
+	if moved == 0 {
+		t.Error("no node refers to another")
+	}
 }
 
 func TestUnixSocket(t *testing.T) {

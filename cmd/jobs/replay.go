@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,12 +15,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/fields"
+	"github.com/stagedoor/jobs/internal/store"
 )
 
 // marked is a letter that is to be acted on.
 type marked struct {
 	entry, kind string
-	raw         bool // it was never readable as a job
+	never       bool // it was never readable as a job, and cannot be replayed
 }
 
 // picked are the letters that arguments or flags choose, of those that are dead now, the
@@ -37,11 +37,11 @@ func (t *tool) picked(ctx context.Context, entries []string, f choice, all bool,
 	var found []marked
 	add := func(d jobs.DeadLetter) {
 		see(d)
-		found = append(found, marked{d.Entry, d.Kind, d.Raw != ""})
+		found = append(found, marked{d.Entry, d.Kind, d.Raw != "" || d.Kind == ""})
 	}
 	if len(entries) > 0 {
 		err := t.each(entries, func(entry string) error {
-			d, err := t.client.DeadLetters().Get(ctx, entry)
+			d, err := t.letter(ctx, entry)
 			if err == nil {
 				add(d)
 			}
@@ -64,26 +64,12 @@ func (t *tool) picked(ctx context.Context, entries []string, f choice, all bool,
 		if err != nil {
 			return nil, err
 		}
-		if older(newest, d.Entry) {
+		if store.Older(newest, d.Entry) {
 			break
 		}
 		add(d)
 	}
 	return found, some(len(found))
-}
-
-// older reports whether stream ID a is smaller than b.
-func older(a, b string) bool {
-	ams, aseq := streamID(a)
-	bms, bseq := streamID(b)
-	return ams < bms || ams == bms && aseq < bseq
-}
-
-func streamID(id string) (ms, seq uint64) {
-	left, right, _ := strings.Cut(id, "-")
-	ms, _ = strconv.ParseUint(left, 10, 64)
-	seq, _ = strconv.ParseUint(right, 10, 64)
-	return ms, seq
 }
 
 const replayHelp = `Put dead letters back on the stream, with their original fields, under their IDs and with no attempts
@@ -95,11 +81,11 @@ letters and says how far it came: the same command then goes on with the rest.`
 
 func (t *tool) deadReplayCommand() *cobra.Command {
 	var f choice
-	var r replay
+	r := replay{added: map[string]int{}}
 	var rate string
 	var set []string
 	var all bool
-	c := t.command("replay [ENTRY…]", "Put dead letters back on the stream", cobra.ArbitraryArgs,
+	c := t.command("replay [ENTRY…]", "Put dead letters back on the stream", entries,
 		func(ctx context.Context, entries []string) (err error) {
 			if r.every, err = pace(rate); err != nil {
 				return err
@@ -143,14 +129,24 @@ func assignments(list []string) (jobs.Fields, error) {
 type replay struct {
 	every time.Duration
 	set   jobs.Fields
+	added map[string]int // how many letters have no such field to correct: a slip, perhaps
 	dry   bool
+}
+
+// look notes what of r is new to a letter.
+func (r replay) look(d jobs.DeadLetter) {
+	for name := range r.set {
+		if _, ok := d.Fields[name]; !ok {
+			r.added[name]++
+		}
+	}
 }
 
 func (t *tool) replay(ctx context.Context, r replay, pick func(func(jobs.DeadLetter)) ([]marked, error)) error {
 	if r.dry {
 		return t.dryRun(r, pick)
 	}
-	letters, err := pick(func(jobs.DeadLetter) {})
+	letters, err := pick(r.look)
 	if missed := errors.Is(err, errSaid); err != nil && (!missed || len(letters) == 0) {
 		return err
 	}
@@ -158,6 +154,9 @@ func (t *tool) replay(ctx context.Context, r replay, pick func(func(jobs.DeadLet
 		if err := t.ask(ctx, r.question(letters)); err != nil {
 			return err
 		}
+	}
+	if len(r.added) > 0 && (len(letters) == 1 || t.yes) {
+		t.note("replaying " + counted(letters) + r.corrections(len(letters)))
 	}
 	d := t.client.DeadLetters()
 	return orSaid(t.all(ctx, letters, r.every, "replayed", func(ctx context.Context, m marked) error {
@@ -174,14 +173,17 @@ func orSaid(err, before error) error {
 }
 
 func (r replay) question(letters []marked) string {
-	return "Replay " + counted(letters) + r.corrections() + "?"
+	return "Replay " + counted(letters) + r.corrections(len(letters)) + "?"
 }
 
-// corrections are what is set, as text.
-func (r replay) corrections() string {
+// corrections are what is set in so many letters, as text.
+func (r replay) corrections(letters int) string {
 	text := ""
 	for _, name := range slices.Sorted(maps.Keys(r.set)) {
 		text += fmt.Sprintf(", with %s=%s", name, r.set[name])
+		if n := r.added[name]; n > 0 {
+			text += fmt.Sprintf(" (a field that %d of %d did not have)", n, letters)
+		}
 	}
 	return text
 }
@@ -209,13 +211,14 @@ func (t *tool) dryRun(r replay, pick func(func(jobs.DeadLetter)) ([]marked, erro
 	var list letterTable
 	var failed error
 	letters, err := pick(func(d jobs.DeadLetter) {
+		r.look(d)
 		if !t.json {
 			list.add(d)
 			return
 		}
 		out := letterOf(d)
 		out.Replay = "would"
-		if d.Raw != "" {
+		if d.Raw != "" || d.Kind == "" {
 			out.Replay = "cannot"
 		}
 		if err := t.line(out); failed == nil {
@@ -235,18 +238,18 @@ func (t *tool) dryRun(r replay, pick func(func(jobs.DeadLetter)) ([]marked, erro
 }
 
 func (r replay) sayDry(w io.Writer, letters []marked) error {
-	raw := 0
+	never := 0
 	for _, m := range letters {
-		if m.raw {
-			raw++
+		if m.never {
+			never++
 		}
 	}
-	text := "Would replay " + counted(letters) + r.corrections()
+	text := "Would replay " + counted(letters) + r.corrections(len(letters))
 	if r.every > 0 {
 		text += ", in about " + age(r.every*time.Duration(len(letters)))
 	}
-	if raw > 0 {
-		text += fmt.Sprintf("; %d of them cannot be, since they were never readable as a job", raw)
+	if never > 0 {
+		text += fmt.Sprintf("; %d of them cannot be, since they were never readable as a job", never)
 	}
 	_, err := fmt.Fprintln(w, "\n"+safe(text)+". Nothing was done.")
 	return err
@@ -255,7 +258,7 @@ func (r replay) sayDry(w io.Writer, letters []marked) error {
 func (t *tool) deadDiscardCommand() *cobra.Command {
 	var f choice
 	var all bool
-	c := t.command("discard [ENTRY…]", "Delete dead letters for good", cobra.ArbitraryArgs,
+	c := t.command("discard [ENTRY…]", "Delete dead letters for good", entries,
 		func(ctx context.Context, entries []string) error {
 			letters, err := t.picked(ctx, entries, f, all, func(jobs.DeadLetter) {})
 			if missed := errors.Is(err, errSaid); err != nil && (!missed || len(letters) == 0) {
@@ -337,12 +340,15 @@ func (t *tool) sayHow(verb string, total, done, gone, refused int) error {
 	}
 	text := fmt.Sprintf("%s %d of %d", verb, done, total)
 	if gone > 0 {
-		text += fmt.Sprintf("; %d were gone already", gone)
+		text += fmt.Sprintf("; gone already: %d", gone)
 	}
 	if refused > 0 {
 		text += fmt.Sprintf("; %d could not be", refused)
 	}
-	if left := total - done - gone - refused; left > 0 {
+	switch left := total - done - gone - refused; {
+	case left == 1:
+		text += "; 1 is left as it was"
+	case left > 1:
 		text += fmt.Sprintf("; %d are left as they were", left)
 	}
 	_, err := fmt.Fprintln(t.out, text)

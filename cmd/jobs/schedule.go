@@ -47,7 +47,7 @@ func (t *tool) scheduleListCommand() *cobra.Command {
 }
 
 func (t *tool) scheduleRunNowCommand() *cobra.Command {
-	return t.command("run-now NAME…", "Enqueue a schedule's job now, beside its ticks", cobra.MinimumNArgs(1),
+	return t.command("run-now NAME…", "Enqueue a schedule's job now, beside its ticks", atLeastOne,
 		func(ctx context.Context, names []string) error {
 			return t.eachJob(names, "enqueued", func(name string) error { return t.client.RunSchedule(ctx, name) })
 		})

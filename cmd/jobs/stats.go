@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ func statsOf(s jobs.Stats) statsJSON {
 }
 
 func (t *tool) statsCommand() *cobra.Command {
+	const usual = 2 * time.Second
 	var watch, byKind bool
 	var every time.Duration
 	c := t.command("stats", "How many jobs are where, and how long the oldest has waited", cobra.NoArgs,
@@ -36,13 +38,17 @@ func (t *tool) statsCommand() *cobra.Command {
 			if byKind {
 				show = t.statsByKind
 			}
-			if !watch {
-				return show(ctx, t.out)
+			if watch || every > 0 {
+				return t.watch(ctx, max(cmp.Or(every, usual), 100*time.Millisecond), show)
 			}
-			return t.watch(ctx, max(every, 100*time.Millisecond), show)
+			err := show(ctx, t.out)
+			if err == nil {
+				t.note(t.strange(ctx))
+			}
+			return err
 		})
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted")
-	c.Flags().DurationVar(&every, "every", 2*time.Second, "with --watch: how often")
+	c.Flags().DurationVar(&every, "every", 0, "how often to watch (2s)")
 	c.Flags().BoolVar(&byKind, "by-kind", false, "for each kind: reads all there is, so it takes as long as there are jobs")
 	return c
 }
@@ -60,12 +66,16 @@ func (t *tool) watch(ctx context.Context, every time.Duration, show func(context
 			return err
 		}
 		text := b.String()
-		if err != nil && ctx.Err() == nil {
+		switch failed := err != nil && ctx.Err() == nil; {
+		case failed && t.json:
+			t.note(trimmed(err))
+			text = ""
+		case failed:
 			text = safe(trimmed(err)) + "\n"
 		}
 		if screen {
 			head := "jobs stats, every " + every.String() + ", " + time.Now().Format(time.TimeOnly) + "\n\n"
-			text = "\x1b[H" + strings.ReplaceAll(head+text, "\n", "\x1b[K\n") + "\x1b[J"
+			text = "\x1b[H" + strings.ReplaceAll(fitting(head+text, height(t.out)), "\n", "\x1b[K\n") + "\x1b[J"
 		} else if !t.json && !first {
 			text = "\n" + text
 		}

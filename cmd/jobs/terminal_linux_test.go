@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -122,11 +124,7 @@ func TestDangerousActionsAsk(t *testing.T) {
 func TestProgressIsShownOnATerminal(t *testing.T) {
 	t.Parallel()
 	d := onRedis(t)
-	js := make([]jobs.Job, 20)
-	for i := range js {
-		js[i] = raw("k").Job(nil)
-	}
-	d.die("no", js...)
+	d.kill(20)
 	term := d.sit(100, "dead", "replay", "--all", "--yes", "--rate", "10/s")
 	term.await("[###")
 	term.await(" of 20, ")
@@ -153,6 +151,104 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 	has(t, term.text(), "…")
 	has(t, d.do(exitDone, "dead", "ls"), strings.TrimSpace(strings.Repeat("a long story ", 30)))
+}
+
+// On 40 columns nothing breaks, and nothing that says most is cut away.
+func TestANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	d := onRedis(t)
+	d.kill(20)
+	term := d.sit(40, "dead", "ls", "--limit", "2")
+	term.end()
+	has(t, term.text(), "  k\r\n  1  no\r\n")
+	term = d.sit(40, "dead", "replay", "--all", "--yes", "--rate", "10/s")
+	term.await(" of 20, ")
+	term.press(ctrlC)
+	term.end()
+	for _, text := range strings.Split(term.text(), "\r") {
+		text, _, _ = strings.Cut(text, "\x1b[K")
+		if n := len([]rune(text)); strings.Contains(text, " left") && !strings.Contains(text, "as they were") && (n >= 40 || !strings.HasPrefix(text, "[")) {
+			t.Errorf("%d columns: %q", n, text)
+		}
+	}
+}
+
+// More kinds than rows: the head stays where it is.
+func TestStatsFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	d := onRedis(t)
+	for i := range 60 {
+		must(t, d.client.Enqueue(t.Context(), raw(fmt.Sprintf("k%02d", i)).Job(nil)))
+	}
+	term := d.sit(80, "stats", "--by-kind", "--every", "100ms")
+	term.await("more lines")
+	term.press(ctrlC)
+	term.end()
+	frame, _, _ := strings.Cut(strings.SplitN(term.text(), "\x1b[H", 2)[1], "\x1b[J")
+	if n := strings.Count(frame, "\n"); n >= 40 || !strings.Contains(frame, "KIND") {
+		t.Errorf("%d lines on 40 rows", n)
+	}
+}
+
+// A value of megabytes is cut on a terminal, and whole in a pipe.
+func TestLongValuesAreCutOnATerminal(t *testing.T) {
+	t.Parallel()
+	d := onRedis(t)
+	d.die("no", raw("k").Job(jobs.Fields{"long": strings.Repeat("x", 100_000)}))
+	term := d.sit(80, "dead", "show", d.entries()[0])
+	term.end()
+	if n := len(term.text()); n > 10_000 {
+		t.Errorf("%d bytes are shown", n)
+	}
+	has(t, term.text(), "[100000 bytes; --json has all]")
+	if n := len(d.do(exitDone, "dead", "show", d.entries()[0])); n < 100_000 {
+		t.Errorf("%d bytes are piped", n)
+	}
+}
+
+// Ctrl-C waits for the answer to what is under way, says so, and is obeyed when pressed again.
+func TestASecondInterruptEndsItAtOnce(t *testing.T) {
+	t.Parallel()
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // which accepts, and never answers
+	must(t, err)
+	defer hung.Close()
+	cmd := (&desk{t: t, url: "redis://" + hung.Addr().String()}).command("stats", "--timeout", "50s")
+	said, err := cmd.StderrPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	conn, err := hung.Accept()
+	must(t, err)
+	defer conn.Close()
+	must(t, cmd.Process.Signal(os.Interrupt))
+	line, err := bufio.NewReader(said).ReadString('\n')
+	must(t, err)
+	has(t, line, "waiting for Redis's answer", "Ctrl-C again")
+	must(t, cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait() // how it ended is what counts
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %s", cmd.ProcessState)
+	}
+}
+
+// A full disk is not a matter of Redis.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	d := onRedis(t)
+	d.kill(1)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	must(t, err)
+	defer full.Close()
+	for _, args := range []string{"dead export", "dead ls", "stats --json"} {
+		cmd := d.command(strings.Fields(args)...)
+		cmd.Stdout = full
+		var said strings.Builder
+		cmd.Stderr = &said
+		_ = cmd.Run() // its exit code is what counts
+		if code := cmd.ProcessState.ExitCode(); code != exitPartly {
+			t.Errorf("%s: exit code %d", args, code)
+		}
+		has(t, said.String(), "no space left")
+	}
 }
 
 func TestStatsAreRedrawn(t *testing.T) {

@@ -106,18 +106,40 @@ func fieldsOf(m jobs.Fields) bytesOf {
 
 // width is the terminal's; 0 where w is none.
 func width(w any) int {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return 0
-	}
-	n, _, err := term.GetSize(int(f.Fd()))
-	if err != nil || n <= 0 {
-		return 80
-	}
-	return n
+	columns, _ := size(w)
+	return columns
 }
 
-// A table is printed when it is whole; on a terminal its lines are cut to its width.
+// height is the terminal's; 0 where w is none.
+func height(w any) int {
+	_, rows := size(w)
+	return rows
+}
+
+func size(w any) (columns, rows int) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0, 0
+	}
+	columns, rows, err := term.GetSize(int(f.Fd()))
+	if err != nil || columns <= 0 || rows <= 0 {
+		return 80, 24
+	}
+	return columns, rows
+}
+
+// fitting is so much of a text as a terminal of so many rows shows without scrolling.
+func fitting(text string, rows int) string {
+	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
+	shown := max(rows-2, 1) // below it are what says that there is more, and the cursor
+	if len(lines) < rows {
+		return text
+	}
+	return strings.Join(lines[:shown], "") + fmt.Sprintf("… %d more lines\n", len(lines)-shown)
+}
+
+// A table is printed when it is whole; on a terminal its lines are cut to its width. Where
+// that would leave nothing of the last column, which says most, rows are folded instead.
 type table struct {
 	rows [][]string
 }
@@ -139,6 +161,14 @@ func (tab *table) print(w io.Writer, limit int) error {
 			widths[i] = max(widths[i], utf8.RuneCountInString(c))
 		}
 	}
+	before := 0 // the last column
+	for _, n := range widths[:max(len(widths)-1, 0)] {
+		before += n + 2
+	}
+	const least = 12
+	if limit > 0 && before+least > limit {
+		return tab.folded(w, limit)
+	}
 	var b strings.Builder
 	for _, row := range tab.rows {
 		var line strings.Builder
@@ -149,6 +179,29 @@ func (tab *table) print(w io.Writer, limit int) error {
 			}
 		}
 		b.WriteString(cut(strings.TrimRight(line.String(), " "), limit) + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// folded prints each row on as many lines as it takes, all but the first indented.
+func (tab *table) folded(w io.Writer, limit int) error {
+	var b strings.Builder
+	for _, row := range tab.rows {
+		line := ""
+		for i, c := range row {
+			switch {
+			case i == 0:
+				line = c
+			case c == "":
+			case utf8.RuneCountInString(line)+2+utf8.RuneCountInString(c) <= limit:
+				line += "  " + c
+			default:
+				b.WriteString(cut(line, limit) + "\n")
+				line = "  " + c
+			}
+		}
+		b.WriteString(cut(line, limit) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

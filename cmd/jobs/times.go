@@ -103,8 +103,21 @@ func utc(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil
 	}
-	at = at.UTC()
+	at = instantOf(at)
 	return &at
+}
+
+// instantOf is a time as JSON can have it: of years with four digits, which something that is
+// due in 1,000 times as many seconds as was meant is not.
+func instantOf(at time.Time) time.Time {
+	at = at.UTC()
+	if last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC); at.After(last) {
+		return last
+	}
+	if first := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC); at.Before(first) {
+		return first
+	}
+	return at
 }
 
 // pace is how often in a second, as 50/s, 600/m or 50; 0: as fast as it goes.
@@ -115,7 +128,7 @@ func pace(text string) (time.Duration, error) {
 	count, unit, _ := strings.Cut(text, "/")
 	per, ok := map[string]time.Duration{"": time.Second, "s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
 	n, err := strconv.ParseFloat(count, 64)
-	if err != nil || !ok || !(n > 0 && n <= 1e6) {
+	if err != nil || !ok || !(n > 0 && n <= 1e6) || float64(per)/n > float64(24*time.Hour) {
 		return 0, usage("the rate %q cannot be read: it is written as 50/s, 600/m or 100/h", text)
 	}
 	return time.Duration(float64(per) / n), nil

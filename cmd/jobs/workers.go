@@ -56,7 +56,7 @@ func workerOf(w jobs.Worker) workerJSON {
 		Started: utc(w.Started), Seen: utc(w.Seen), Owns: w.Owns, Running: []runningJSON{},
 	}
 	for _, r := range w.Running {
-		out.Running = append(out.Running, runningJSON{r.ID, r.Kind, r.Attempts, r.Entry, r.Since.UTC()})
+		out.Running = append(out.Running, runningJSON{r.ID, r.Kind, r.Attempts, r.Entry, instantOf(r.Since)})
 	}
 	return out
 }

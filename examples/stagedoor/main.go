@@ -3,7 +3,8 @@
 //
 //	REDIS_URL=redis://127.0.0.1:6379 DATABASE_URL=postgres://127.0.0.1/shop go run ./examples/stagedoor
 //
-// Without REDIS_URL it uses an embedded miniredis, without DATABASE_URL a private PostgreSQL that it starts from the
+// Without REDIS_URL it uses an embedded miniredis (at the usual port if that is free, where cmd/jobs finds it; its log
+// has the command to type), without DATABASE_URL a private PostgreSQL that it starts from the
 // machine's own programs. It serves metrics to Prometheus at METRICS_ADDR, or on a free port that its log names. On a
 // new database it sells one order, whose seat 14-C ends in jobs:dead. It works until it is interrupted; with -demo it
 // tells the story of one order to its end.

@@ -165,13 +165,17 @@ func connect(ctx context.Context, url, schema string) (*pgxpool.Pool, error) {
 func (s *shop) openRedis() error {
 	url := os.Getenv("REDIS_URL")
 	if url == "" {
-		mini, err := servers.StartMiniredis()
+		mini, err := servers.StartMiniredisAt("127.0.0.1:6379") // where cmd/jobs looks unless told
+		if err != nil {
+			mini, err = servers.StartMiniredis()
+		}
 		if err != nil {
 			return err
 		}
 		s.closers = append(s.closers, mini.Close)
 		url = "redis://" + mini.Addr()
 		fmt.Fprintln(os.Stderr, "REDIS_URL is not set: using an embedded miniredis at", url)
+		fmt.Fprintf(os.Stderr, "look at it: REDIS_URL=%s go run ./cmd/jobs dead replay --kind render_tickets --dry-run\n", url)
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil {

@@ -24,7 +24,7 @@ type Finding struct{ Level, What, Advice string }
 
 // Facts are what is known. Times are by Redis's clock.
 type Facts struct {
-	Now    time.Time
+	Now    time.Time         // zero: unknown
 	Server map[string]string // of INFO and CONFIG; what is missing is unknown
 	Skew   time.Duration     // of this machine's clock
 	Keys   []Key
@@ -44,7 +44,8 @@ type Key struct{ Name, Is, Want string }
 type Depths struct {
 	Ready, Dead int64
 	Oldest      time.Duration
-	Stream      bool // it is there
+	Overdue     time.Duration // of the earliest that is delayed
+	Stream      bool          // it is there
 	Group       bool
 }
 
@@ -73,7 +74,7 @@ type Schedule struct {
 func Examine(f Facts) []Finding {
 	var all []Finding
 	for _, look := range []func(Facts) []Finding{
-		version, role, eviction, memory, persistence, clocks, keys, group, workers, leases, ghosts, stuck, waiting, dead, schedules, unasked,
+		version, role, eviction, memory, persistence, clocks, keys, group, workers, leases, ghosts, stuck, waiting, overdue, dead, schedules, unasked,
 	} {
 		all = append(all, look(f)...)
 	}
@@ -163,6 +164,9 @@ func persistence(f Facts) []Finding {
 }
 
 func clocks(f Facts) []Finding {
+	if f.Now.IsZero() {
+		return nil // see unasked
+	}
 	if f.Skew.Abs() < 2*time.Second {
 		return fine("this machine's clock agrees with Redis's")
 	}
@@ -291,6 +295,15 @@ func waiting(f Facts) []Finding {
 	return one(Warning, "more slots, more workers or faster handlers", "the oldest job that is ready has waited for %s", f.Depths.Oldest.Round(time.Second))
 }
 
+// overdue is what no worker promotes, though each tries once a second.
+func overdue(f Facts) []Finding {
+	if len(living(f)) == 0 || f.Depths == nil || f.Depths.Overdue < time.Minute {
+		return nil
+	}
+	return one(Error, "look at the workers' logs for the promote loop; is its Healthy asked?",
+		"the earliest delayed job is overdue by %s", f.Depths.Overdue.Round(time.Second))
+}
+
 func dead(f Facts) []Finding {
 	if f.Depths == nil {
 		return nil
@@ -313,6 +326,9 @@ func dead(f Facts) []Finding {
 }
 
 func schedules(f Facts) []Finding {
+	if f.Now.IsZero() {
+		return nil
+	}
 	var all []Finding
 	for _, s := range f.Schedules {
 		period := s.Next.Sub(s.Last)
@@ -330,7 +346,11 @@ func schedules(f Facts) []Finding {
 
 func unasked(f Facts) (all []Finding) {
 	for _, what := range f.Unasked {
-		all = append(all, one(Unknown, "ask as a user with more rights", "%s", what)...)
+		advice := "see the errors above, or ask again"
+		if strings.Contains(what, "NOPERM") || strings.Contains(what, "can't run") {
+			advice = "ask as a user with more rights"
+		}
+		all = append(all, one(Unknown, advice, "%s", what)...)
 	}
 	return all
 }

@@ -29,7 +29,9 @@ func healthy() doctor.Facts {
 
 func TestExamineAHealthyQueue(t *testing.T) {
 	t.Parallel()
-	for _, f := range doctor.Examine(healthy()) {
+	queue := healthy()
+	queue.Depths.Overdue = 2 * time.Second // it waits for the next promote
+	for _, f := range doctor.Examine(queue) {
 		if f.Level != doctor.Fine || f.Advice != "" {
 			t.Errorf("%+v", f)
 		}
@@ -52,6 +54,7 @@ func TestExamineFinds(t *testing.T) {
 		level string
 		says  string // of What and Advice
 	}{
+		"promotion":             {func(f *doctor.Facts) { f.Depths.Overdue = 2 * time.Minute }, doctor.Error, "overdue by 2m0s|promote"},
 		"an old server":         {server("redis_version", "6.0.16"), doctor.Error, "Redis 6.0.16|upgrade"},
 		"no version":            {server("redis_version", "?"), doctor.Unknown, "version"},
 		"a replica":             {server("role", "slave"), doctor.Error, "replica|master"},
@@ -116,6 +119,26 @@ func all(text string, parts []string) bool {
 }
 
 // What is not known is not said to be wrong.
+func TestExamineAdvisesOnWhatCouldNotBeAsked(t *testing.T) {
+	t.Parallel()
+	f := healthy()
+	f.Now, f.Skew = time.Time{}, time.Hour
+	f.Unasked = []string{"the clock: NOPERM time", "the depths: WRONGTYPE"}
+	advice := map[string]string{}
+	for _, found := range doctor.Examine(f) {
+		advice[found.What] = found.Advice
+		if strings.Contains(found.What, "this machine's clock") || strings.Contains(found.What, "schedule") {
+			t.Errorf("it knows of a clock: %+v", found)
+		}
+	}
+	if got := advice["the clock: NOPERM time"]; got != "ask as a user with more rights" {
+		t.Errorf("what is not permitted: %q", got)
+	}
+	if got := advice["the depths: WRONGTYPE"]; strings.Contains(got, "rights") {
+		t.Errorf("what has failed: %q", got)
+	}
+}
+
 func TestExamineKnowsNothing(t *testing.T) {
 	t.Parallel()
 	for _, f := range doctor.Examine(doctor.Facts{}) {

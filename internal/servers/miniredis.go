@@ -10,9 +10,14 @@ import (
 
 // StartMiniredis starts a miniredis whose keys expire as its clock moves, which they would not by default.
 func StartMiniredis() (*miniredis.Miniredis, error) {
+	return StartMiniredisAt("127.0.0.1:0")
+}
+
+// StartMiniredisAt is StartMiniredis at an address of the caller's choice.
+func StartMiniredisAt(addr string) (*miniredis.Miniredis, error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
-	if err := m.Start(); err != nil {
+	if err := m.StartAddr(addr); err != nil {
 		return nil, fmt.Errorf("servers: miniredis: %w", err)
 	}
 	return m, nil

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs/internal/servers"
@@ -79,6 +80,30 @@ func TestReplayThatIsRefused(t *testing.T) {
 	})
 }
 
+// Old is what is older than the time to the millisecond, and not what is just as old.
+func TestTrimDeadAtTheEdge(t *testing.T) {
+	t.Parallel()
+	mini := servers.NewMiniredis(t)
+	clock := time.UnixMilli(1_800_000_000_123)
+	mini.SetTime(clock)
+	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for _, at := range []string{"1799996400122-5", "1799996400123-0", "1799996400124-0"} {
+		if err := rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: "jobs:dead", ID: at, Values: []string{"kind", "k"}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := store.New(rdb, "")
+	n, err := s.TrimDead(t.Context(), time.Hour)
+	left, ok, _ := s.DeadLetter(t.Context(), "1799996400123-0")
+	if n != 1 || err != nil || !ok {
+		t.Errorf("%d dropped, %v; the edge: %+v", n, err, left)
+	}
+	if n, err := s.TrimDead(t.Context(), time.Hour-time.Millisecond); n != 1 || err != nil {
+		t.Errorf("a millisecond less: %d dropped, %v", n, err)
+	}
+}
+
 func TestReplayForWantOfMemory(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, servers.NewRedis(t).Client(t))
@@ -122,6 +147,18 @@ func TestDeadGoesThroughAllPages(t *testing.T) {
 		q.must(err)
 		q.same(ids[n-1], newest)
 	})
+}
+
+func TestOlder(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{{"1-0", "2-0", true}, {"2-0", "1-0", false}, {"1-1", "1-2", true}, {"1-2", "1-2", false}, {"9-0", "10-0", true}, {"", "1-0", true}} {
+		if store.Older(c.a, c.b) != c.want {
+			t.Errorf("%q, %q", c.a, c.b)
+		}
+	}
 }
 
 func TestDeadLetter(t *testing.T) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -122,23 +123,32 @@ func (s *Store) Delayed(ctx context.Context, see func([]Member) bool) error {
 	}
 }
 
-// Scan yields what is in delayed in no order, but all of what stays there meanwhile.
-func (s *Store) Scan(ctx context.Context, see func([]Member) error) error {
+// Scan yields what is in delayed and may be a job with this ID (any job, where it is ""), in
+// no order, some perhaps twice, but all of what stays there meanwhile.
+func (s *Store) Scan(ctx context.Context, id string, see func([]Member) error) error {
 	for cursor := uint64(0); ; {
 		flat, next, err := s.rdb.ZScan(ctx, s.keys.Delayed, cursor, "", 500).Result()
 		if err != nil {
 			return err
 		}
-		list := make([]Member, 0, len(flat)/2)
+		var list []Member
 		for i := 0; i+1 < len(flat); i += 2 {
-			due, _ := strconv.ParseFloat(flat[i+1], 64)
-			list = append(list, readMember(flat[i], due))
+			if mayHold(flat[i], id) {
+				due, _ := strconv.ParseFloat(flat[i+1], 64)
+				list = append(list, readMember(flat[i], due))
+			}
 		}
 		if err := see(list); err != nil || next == 0 {
 			return err
 		}
 		cursor = next
 	}
+}
+
+// mayHold says whether a member may hold text, without reading it: that stands there as it
+// is, unless the member has an escape or is in base64.
+func mayHold(member, text string) bool {
+	return strings.Contains(member, text) || strings.Contains(member, `\`) || strings.Contains(member, "fields_base64")
 }
 
 var (

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -349,7 +350,7 @@ func TestScanAndList(t *testing.T) {
 			return true
 		}))
 		ids := map[string]bool{}
-		q.must(q.as("").Scan(q.Context(), func(page []store.Member) error {
+		q.must(q.as("").Scan(q.Context(), "", func(page []store.Member) error {
 			for _, m := range page {
 				ids[m.Fields["i"]] = true
 			}
@@ -359,8 +360,35 @@ func TestScanAndList(t *testing.T) {
 			q.Errorf("listed %d, scanned %d of %d", seen, len(ids), n)
 		}
 		stop := errors.New("enough")
-		if err := q.as("").Scan(q.Context(), func([]store.Member) error { return stop }); err != stop {
+		if err := q.as("").Scan(q.Context(), "", func([]store.Member) error { return stop }); err != stop {
 			q.Errorf("a scan that was stopped says %v", err)
+		}
+	})
+}
+
+// What may be the job is found however its ID is written; most of the rest is not read at all.
+func TestScanForAnID(t *testing.T) {
+	each(t, func(q queue) {
+		const id = "a-\"quoted\"-id\xff"
+		for i, member := range []string{
+			fields.Member(map[string]string{"kind": "base64", "job_id": id}),
+			`{"kind":"plain","job_id":"a-b"}`,
+			`{"kind":"escaped","job_id":"\u0061\u002db"}`,
+			`{"kind":"another","job_id":"c"}`,
+		} {
+			q.must(q.rdb.ZAdd(q.Context(), q.keys.Delayed, redis.Z{Score: float64(i), Member: member}).Err())
+		}
+		for id, want := range map[string]string{id: "base64 escaped", "a-b": "base64 escaped plain", "c": "another base64 escaped"} {
+			var got []string
+			q.must(q.as("").Scan(q.Context(), id, func(page []store.Member) error {
+				for _, m := range page {
+					got = append(got, m.Fields["kind"])
+				}
+				return nil
+			}))
+			if slices.Sort(got); strings.Join(got, " ") != want {
+				q.Errorf("%q: %v, want %s", id, got, want)
+			}
 		}
 	})
 }

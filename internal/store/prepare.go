@@ -208,7 +208,7 @@ func judge(command string, err error) error {
 	switch {
 	case redis.HasErrorPrefix(err, "OOM"):
 		return nil // refused for now, and permitted
-	case redis.HasErrorPrefix(err, "NOPERM"), strings.Contains(text, "because of: NOPERM"), strings.Contains(text, "user executing the script can't run"):
+	case Forbidden(err):
 		return final("this user may not run %s as a worker needs to: %w", command, err)
 	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
 		return final("%w", err)

@@ -231,6 +231,13 @@ func Refused(err error) bool {
 	return ok && !errors.Is(err, redis.Nil)
 }
 
+// Forbidden says that err is Redis's answer to a user who has not the right: to a command, to one in a transaction, or to
+// one in a script.
+func Forbidden(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || err != nil &&
+		(strings.Contains(err.Error(), "because of: NOPERM") || strings.Contains(err.Error(), "user executing the script can't run"))
+}
+
 // NoGroup says that the stream or its group is not there (any more).
 func NoGroup(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "NOGROUP") || strings.Contains(err.Error(), "UNBLOCKED"))
