@@ -47,7 +47,7 @@ func (t *Telemetry) Enqueue(ctx context.Context, c *jobs.Client, js ...jobs.Job)
 		s.span.SetStatus(codes.Error, bounded(err.Error()))
 	}
 	s.span.End(trace.WithTimestamp(end))
-	t.metrics.operation.Record(ctx, end.Sub(start).Seconds(), t.with(attrs...))
+	t.metrics.operation.Record(ctx, end.Sub(start).Seconds(), t.with(attrs...).record...)
 	t.sent(ctx, js, err)
 	return err
 }
@@ -72,7 +72,7 @@ func (t *Telemetry) sent(ctx context.Context, js []jobs.Job, err error) {
 
 func (t *Telemetry) countSent(ctx context.Context, kind string, more ...attribute.KeyValue) {
 	more = append(more, kindKey.String(t.kinds.enqueued(kind)))
-	t.metrics.sent.Add(ctx, 1, t.with(operation("enqueue", semconv.MessagingOperationTypeSend, more...)...))
+	t.metrics.sent.Add(ctx, 1, t.with(operation("enqueue", semconv.MessagingOperationTypeSend, more...)...).add...)
 }
 
 // spanName names a span by the kind, where the conventions would have the stream: all jobs go
@@ -209,5 +209,5 @@ func (t *Telemetry) processed(ctx context.Context, span trace.Span, job jobs.Job
 		span.SetStatus(codes.Error, e.text)
 	}
 	span.End(trace.WithTimestamp(end))
-	t.metrics.process.Record(ctx, end.Sub(start).Seconds(), t.with(attrs...))
+	t.metrics.process.Record(ctx, end.Sub(start).Seconds(), t.with(attrs...).record...)
 }
