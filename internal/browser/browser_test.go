@@ -36,7 +36,7 @@ func open(t *testing.T, width int64, options ...chromedp.ExecAllocatorOption) co
 		chromedp.NoSandbox, // refused to root otherwise
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(60*time.Second),
 	), options...)
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)

@@ -21,17 +21,16 @@ import (
 // TestPicturesOfStates is TestPictures of what is seldom seen: nothing at all, what hostile producers wrote, a page that
 // nobody guards, one without buttons, and a Redis that refuses.
 func TestPicturesOfStates(t *testing.T) {
-	ctx := open(t, 1280)
 	t.Run("empty", func(t *testing.T) {
 		w := newWorld(t, dashboard.Options{}, nil)
-		pictures(t, ctx, w, "empty", map[string]string{
+		pictures(t, open(t, 1280), w, "empty", map[string]string{
 			"overview": "", "dead": "dead", "filtered": "dead?kind=x", "delayed": "delayed", "schedules": "schedules",
 			"workers": "workers", "audit": "audit", "missing": "nothing", "nothing-chosen": "confirm?do=replay",
 		})
 	})
 	t.Run("hostile", func(t *testing.T) {
 		w := newWorld(t, dashboard.Options{Actor: hostileActor}, manyKinds)
-		pictures(t, ctx, w, "hostile", w.hostile(t))
+		pictures(t, open(t, 1280), w, "hostile", w.hostile(t))
 	})
 	t.Run("read-only", func(t *testing.T) {
 		w := newWorld(t, dashboard.Options{ReadOnly: true}, nil)
@@ -39,12 +38,12 @@ func TestPicturesOfStates(t *testing.T) {
 		maps.DeleteFunc(pages, func(name, _ string) bool {
 			return !slices.Contains([]string{"overview", "dead", "delayed", "cancel", "letter-bytes", "job-long"}, name)
 		})
-		pictures(t, ctx, w, "read-only", pages)
+		pictures(t, open(t, 1280), w, "read-only", pages)
 	})
 	t.Run("refused", func(t *testing.T) {
 		w := newWorld(t, dashboard.Options{Authenticated: true}, nil)
 		must(t, w.rdb.Set(t.Context(), prefix+"jobs:dead", "of another type", 0).Err())
-		pictures(t, ctx, w, "refused", map[string]string{"overview": "", "dead": "dead"})
+		pictures(t, open(t, 1280), w, "refused", map[string]string{"overview": "", "dead": "dead"})
 	})
 }
 
