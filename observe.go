@@ -58,6 +58,28 @@ const (
 	OutcomeHandedOver = "handed over" // still running when the worker left
 )
 
+type outcomeKey struct{}
+
+// OutcomeOf says, to a Middleware, what becomes of the job whose handler runs under ctx if
+// this run of it ends with err now: OutcomeDone, OutcomeRetried, OutcomeSnoozed, OutcomeDead
+// or OutcomeReleased. It is the decision; that it is written, an EventSettled tells. It is
+// made on the error that the outermost Middleware returns. It is "" where nothing of this
+// run is written, since its lease is lost or it was abandoned, and where ctx is no run's.
+func OutcomeOf(ctx context.Context, err error) string {
+	of, ok := ctx.Value(outcomeKey{}).(func(error) string)
+	if !ok {
+		return ""
+	}
+	return of(err)
+}
+
+func (run *run) outcomeOf(err error) string {
+	if run.over.Load() || run.lost.Load() {
+		return ""
+	}
+	return conclude(run.handler.policy, run.job.Attempts, err, context.Cause(run), run.handler.what).outcome.String()
+}
+
 // An Event is something that a Middleware cannot see; its kind says which fields are set.
 type Event struct {
 	What       EventKind

@@ -89,6 +89,67 @@ func TestObserveDeliveriesAndOutcomes(t *testing.T) {
 	})
 }
 
+// What a Middleware is told beforehand is what an Event tells afterwards.
+func TestOutcomeOf(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var es events
+		var foretold sync.Map
+		foretell := func(next jobs.Handler) jobs.Handler {
+			return func(ctx context.Context, job jobs.Job) error {
+				err := next(ctx, job)
+				said, _ := foretold.LoadOrStore(job.Kind, new([]string))
+				*said.(*[]string) = append(*said.(*[]string), jobs.OutcomeOf(ctx, err))
+				return err
+			}
+		}
+		retries := jobs.Policy{Retries: 1, Backoff: jobs.FullJitter(0, 0)}
+		var register []func(*jobs.Runner)
+		want := map[string]string{}
+		for _, c := range []struct {
+			kind, want string
+			policy     jobs.Policy
+			run        func(context.Context) error
+		}{
+			{"done", "done", retries, func(context.Context) error { return nil }},
+			{"failing", "retried dead", retries, func(context.Context) error { return errMail }},
+			{"permanent", "dead", retries, func(context.Context) error { return jobs.Permanent(errMail) }},
+			{"snoozing", "snoozed", retries, func(context.Context) error { return jobs.Snooze(time.Hour) }},
+			{"never_again", "dead", jobs.Policy{}, func(context.Context) error { return errMail }},
+			{"released", "released", retries, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
+			{"abandoned", "", jobs.Policy{Timeout: time.Second}, func(context.Context) error { time.Sleep(time.Minute); return nil }},
+		} {
+			kind := jobs.NewKind[jobs.Fields](c.kind, c.policy)
+			want[c.kind] = c.want
+			q.enqueue(kind.Job(nil))
+			register = append(register, handle(kind, func(ctx context.Context, _ jobs.Fields) error { return c.run(ctx) }))
+		}
+		h := q.hire(jobs.Config{Observe: es.observe, Middleware: []jobs.Middleware{foretell}}, register...)
+		time.Sleep(2 * time.Minute)
+		must(t, h.stop())
+		for kind, want := range want {
+			said, _ := foretold.Load(kind)
+			if said == nil {
+				t.Errorf("%s: nothing was foretold", kind)
+				continue
+			}
+			var told []string
+			for _, e := range es.of(jobs.EventSettled, kind) {
+				told = append(told, e.Outcome)
+			}
+			if got := strings.Join(*said.(*[]string), " "); got != want {
+				t.Errorf("%s: foretold %q, want %q", kind, got, want)
+			}
+			if kind != "abandoned" && strings.Join(told, " ") != want {
+				t.Errorf("%s: told %q, want %q", kind, told, want)
+			}
+		}
+	})
+	if got := jobs.OutcomeOf(t.Context(), errMail); got != "" {
+		t.Errorf("where nothing runs: %q", got)
+	}
+}
+
 func TestObservePromotedAndTicked(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, q *queue) {

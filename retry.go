@@ -296,10 +296,13 @@ func (run *run) Err() error {
 	return context.DeadlineExceeded
 }
 
-// Value finds the job, for FromContext.
+// Value finds the job, for FromContext, and the decision on it, for OutcomeOf.
 func (run *run) Value(key any) any {
-	if key == (contextKey{}) {
+	switch key {
+	case contextKey{}:
 		return run.view
+	case outcomeKey{}:
+		return run.outcomeOf
 	}
 	return run.Context.Value(key)
 }

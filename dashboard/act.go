@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stagedoor/jobs"
@@ -21,6 +22,7 @@ type question struct {
 	Bad               bool // it cannot be undone
 	Letters           []jobs.DeadLetter
 	Gone              int // of the chosen letters
+	NoJobs            int // of the chosen letters: they cannot be replayed
 	More              int // letters that are not listed
 	Changes           []change
 	Keep              []kept // what the button sends
@@ -33,6 +35,15 @@ func (q *question) keep(name string, values ...string) {
 	for _, v := range values {
 		q.Keep = append(q.Keep, kept{name, v})
 	}
+}
+
+// tab is the list that it is about.
+func (q *question) tab() string {
+	list, _, _ := strings.Cut(q.Back, "?")
+	if list == "letter" {
+		list = "dead"
+	}
+	return list
 }
 
 // deeds are what can be done, by the name that forms have for it.
@@ -64,7 +75,7 @@ func (d *dashboard) confirm(ctx context.Context, form url.Values) (page, error) 
 		return page{}, err
 	}
 	q.keep("do", form.Get("do"))
-	return page{Name: "confirm", Title: q.Button, Data: q}, nil
+	return page{Name: "confirm", Tab: q.tab(), Title: q.Button, Data: q}, nil
 }
 
 func (d *dashboard) act(ctx context.Context, form url.Values) (page, error) {
@@ -127,10 +138,16 @@ func (d *dashboard) askLetters(ctx context.Context, form url.Values) (question, 
 			continue
 		case err != nil:
 			return q, err
+		case l.Raw != "" && form.Get("do") == "replay":
+			q.NoJobs++
+			continue
 		}
 		n++
 		q.keep("entry", entry)
 		q.list(l)
+	}
+	if n == 0 && q.NoJobs > 0 {
+		return q, refusal{409, "What was selected could not be read as a job, and cannot be replayed."}
 	}
 	if n == 0 {
 		return q, refusal{404, "What was selected is gone: somebody else was quicker."}

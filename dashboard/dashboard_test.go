@@ -478,6 +478,12 @@ func TestOddRequests(t *testing.T) {
 		if a.status != 409 || !strings.Contains(a.body, "cannot be replayed") {
 			t.Errorf("replay of rubbish: %d %s", a.status, a.body)
 		}
+		if a := s.do("GET", "confirm?do=replay&entry="+raw, nil); a.status != 409 {
+			t.Errorf("asked whether to replay rubbish: %d", a.status)
+		}
+		some := s.get("confirm?do=replay&entry=" + raw + "&entry=" + s.bury(nil)[0])
+		contains(t, some, "Replay 1 dead letter?", "1 of the selected could not be read as a job", `<a href="dead" aria-current="page">`)
+		lacks(t, some, `value="`+raw+`"`)
 	})
 }
 
@@ -497,6 +503,50 @@ func TestMountedAnywhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Two queues stand side by side, and what is done on one page leaves the other's alone.
+func TestTwoQueuesInOneMux(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: servers.NewMiniredis(t).Addr()})
+	defer rdb.Close()
+	mux := http.NewServeMux()
+	for _, name := range []string{"mail", "images"} {
+		client := jobs.NewClient(rdb, jobs.Options{Prefix: name + ":"})
+		mux.Handle("/"+name+"/", dashboard.Handler(client, dashboard.Options{Actor: marek.Actor, Title: name}))
+		must(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: name + ":jobs:dead", ID: "1-1", Values: []any{"kind", "of_" + name, "error", "bad"}}).Err())
+	}
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	s := &site{t: t, rdb: rdb, url: server.URL + "/mail/", http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	page := s.get("dead")
+	contains(t, page, "of_mail", "<title>Dead letters · mail</title>")
+	lacks(t, page, "of_images")
+	contains(t, s.sure(s.get("confirm?do=replay-all")), "1 dead letter is back on the stream.")
+	left := [2]int64{rdb.XLen(t.Context(), "mail:jobs:dead").Val(), rdb.XLen(t.Context(), "images:jobs:dead").Val()}
+	if left != [2]int64{0, 1} {
+		t.Errorf("dead letters of mail and images: %v, want 0 and 1", left)
+	}
+}
+
+// Redis goes between the question and the answer, and comes back: nothing was done, the page says so, and the same
+// answer does it.
+func TestRedisGoesInTheMiddle(t *testing.T) {
+	t.Parallel()
+	redisServer := servers.NewMiniredis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: redisServer.Addr(), MaxRetries: -1})
+	defer rdb.Close()
+	s := newSite(t, rdb, marek)
+	e := s.bury(nil)
+	question := s.get("confirm?do=replay&entry=" + e[0])
+	redisServer.Close()
+	a := s.do("POST", "act", url.Values{"do": {"replay"}, "entry": e})
+	if a.status != 409 {
+		t.Errorf("while Redis is away: %d", a.status)
+	}
+	contains(t, a.body, "1 could not be: ", "connection refused")
+	must(t, redisServer.Restart())
+	contains(t, s.sure(question), "1 dead letter is back on the stream.")
 }
 
 func TestRedisIsGone(t *testing.T) {

@@ -46,8 +46,8 @@ func refusal(text string) string {
 	return "ERR"
 }
 
-// How a run ended, as far as can be seen from within it: whether a failed one is retried or
-// dead is decided afterwards.
+// How a run ended, as far as can be seen from its error alone: what jobs.OutcomeOf says goes
+// before, where something of the run is written.
 const (
 	runDone    = "done"
 	runFailed  = "failed"

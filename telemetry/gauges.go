@@ -60,7 +60,7 @@ func (t *Telemetry) collect(ctx context.Context, c *jobs.Client, o metric.Observ
 // seen counts where a query has failed.
 func (t *Telemetry) seen(ctx context.Context, query string, err error) bool {
 	if err != nil {
-		t.metrics.blind.Add(context.WithoutCancel(ctx), 1, t.with(queryKey.String(query)))
+		t.metrics.blind.Add(context.WithoutCancel(ctx), 1, t.with(queryKey.String(query)).add...)
 	}
 	return err == nil
 }
@@ -68,9 +68,9 @@ func (t *Telemetry) seen(ctx context.Context, query string, err error) bool {
 func (t *Telemetry) observeStats(s jobs.Stats, o metric.Observer) {
 	depths := map[string]int64{"ready": s.Ready, "running": s.Running, "delayed": s.Delayed, "dead": s.Dead}
 	for state, n := range depths {
-		o.ObserveInt64(t.metrics.depth, n, t.with(stateKey.String(state)))
+		o.ObserveInt64(t.metrics.depth, n, t.with(stateKey.String(state)).observe)
 	}
-	o.ObserveFloat64(t.metrics.oldest, s.OldestReady.Seconds(), t.with())
+	o.ObserveFloat64(t.metrics.oldest, s.OldestReady.Seconds(), t.with().observe)
 }
 
 // observeWorkers returns what time it was by Redis's clock, when last a worker looked.
@@ -86,8 +86,8 @@ func (t *Telemetry) observeWorkers(workers []jobs.Worker, o metric.Observer) (cl
 			clock = w.Seen
 		}
 	}
-	o.ObserveInt64(t.metrics.workers, living, t.with())
-	o.ObserveInt64(t.metrics.slots, slots, t.with())
+	o.ObserveInt64(t.metrics.workers, living, t.with().observe)
+	o.ObserveInt64(t.metrics.slots, slots, t.with().observe)
 	return clock
 }
 
@@ -104,7 +104,7 @@ func (t *Telemetry) observeSchedules(schedules []jobs.ScheduleState, clock time.
 			period = s.Next.Sub(s.Last).Seconds()
 		}
 		of := t.with(scheduleKey.String(s.Name))
-		o.ObserveFloat64(t.metrics.overdue, max(0, clock.Sub(s.Next).Seconds()), of)
-		o.ObserveFloat64(t.metrics.period, period, of)
+		o.ObserveFloat64(t.metrics.overdue, max(0, clock.Sub(s.Next).Seconds()), of.observe)
+		o.ObserveFloat64(t.metrics.period, period, of.observe)
 	}
 }

@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"errors"
+	"slices"
+	"sync"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -123,9 +125,46 @@ func (b *builder) age(name, about string) metric.Float64ObservableGauge {
 	return g
 }
 
-// with is the queue's attributes and more.
-func (t *Telemetry) with(more ...attribute.KeyValue) metric.MeasurementOption {
-	return metric.WithAttributeSet(attribute.NewSet(append(more, t.queue...)...))
+// A series is the attributes of a point, in the forms that instruments take them.
+type series struct {
+	add     []metric.AddOption
+	record  []metric.RecordOption
+	observe metric.ObserveOption
+}
+
+// seriesKey is what is said beside the queue's attributes.
+type seriesKey [5]attribute.KeyValue
+
+// known are the series that there are: each is made once, for making one costs more than all
+// else that is done for a point.
+type known struct {
+	mu  sync.RWMutex
+	all map[seriesKey]*series
+}
+
+// with is the queue's attributes and more; a seriesKey has room for so many.
+func (t *Telemetry) with(more ...attribute.KeyValue) *series {
+	var key seriesKey
+	copy(key[:], more)
+	t.known.mu.RLock()
+	s := t.known.all[key]
+	t.known.mu.RUnlock()
+	if s == nil {
+		s = t.series(key, len(more))
+	}
+	return s
+}
+
+func (t *Telemetry) series(key seriesKey, n int) *series {
+	of := metric.WithAttributeSet(attribute.NewSet(append(slices.Clone(key[:n]), t.queue...)...))
+	s := &series{[]metric.AddOption{of}, []metric.RecordOption{of}, of}
+	t.known.mu.Lock()
+	defer t.known.mu.Unlock()
+	if t.known.all == nil {
+		t.known.all = map[seriesKey]*series{}
+	}
+	t.known.all[key] = s
+	return s
 }
 
 // operation are the attributes of what the conventions call an operation.

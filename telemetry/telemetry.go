@@ -18,6 +18,10 @@
 // by default: a run may come a day after its request and several may come, and a trace that
 // stays open for so long is one that no backend shows well. A Trace that is no trace context
 // is the application's own: it is carried untouched, and linked to nothing.
+//
+// Watching costs a job 25 allocations and 3 KB with OpenTelemetry's SDK, and 28 and 5 KB where
+// its span is sampled (BenchmarkWatching): more than the worker itself spends on a job that
+// does nothing, and nothing beside one that asks a database.
 package telemetry
 
 import (
@@ -55,6 +59,7 @@ type Telemetry struct {
 	queue   []attribute.KeyValue // what every point and span says of the queue
 	timeout time.Duration
 	kinds   kinds
+	known   known
 }
 
 // New returns a Telemetry. An instrument that the SDK refuses is told to OpenTelemetry's

@@ -39,6 +39,7 @@ type fleet struct {
 	rdb    *redis.Client
 	tel    *telemetry.Telemetry
 	reader *sdkmetric.ManualReader
+	meters *sdkmetric.MeterProvider
 	spans  *tracetest.SpanRecorder
 	tracer *sdktrace.TracerProvider
 	runner *jobs.Runner
@@ -59,8 +60,9 @@ func each(t *testing.T, f func(t *testing.T, q *fleet)) {
 func watched(t *testing.T, rdb *redis.Client, cfg jobs.Config, o jobs.Options) *fleet {
 	q := &fleet{t: t, rdb: rdb, reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder(), events: make(chan jobs.Event, 1000)}
 	q.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(q.spans))
+	q.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(q.reader))
 	q.tel = telemetry.New(telemetry.Options{
-		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(q.reader)),
+		MeterProvider:  q.meters,
 		TracerProvider: q.tracer,
 		Prefix:         o.Prefix,
 		Timeout:        time.Second,
@@ -262,6 +264,18 @@ func TestWithoutAnSDKNothingIsRecordedAndAllWorks(t *testing.T) {
 }
 
 // Run with -race: enqueueing, running, collecting and registering all at once.
+// A queue that is registered twice, by two Telemetries even, is watched as one: nothing is counted double.
+func TestRegisteringTwice(t *testing.T) {
+	each(t, func(t *testing.T, q *fleet) {
+		q.enqueue(mail.Job(none), mail.Job(none))
+		again := telemetry.New(telemetry.Options{MeterProvider: q.meters, TracerProvider: q.tracer, Timeout: time.Second})
+		for _, tel := range []*telemetry.Telemetry{q.tel, q.tel, again} {
+			defer tel.Register(q.Client)()
+		}
+		q.moved(map[string]float64{"jobs.depth{jobs.state=ready}": 2, "jobs.workers{}": 0, "jobs.collect.errors{jobs.query=stats}": 0})
+	})
+}
+
 func TestAllAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, q *fleet) {
 		const producers, each = 8, 25

@@ -47,7 +47,7 @@ func (t *Telemetry) Enqueue(ctx context.Context, c *jobs.Client, js ...jobs.Job)
 		s.span.SetStatus(codes.Error, bounded(err.Error()))
 	}
 	s.span.End(trace.WithTimestamp(end))
-	t.metrics.operation.Record(ctx, end.Sub(start).Seconds(), t.with(attrs...))
+	t.metrics.operation.Record(ctx, end.Sub(start).Seconds(), t.with(attrs...).record...)
 	t.sent(ctx, js, err)
 	return err
 }
@@ -72,7 +72,7 @@ func (t *Telemetry) sent(ctx context.Context, js []jobs.Job, err error) {
 
 func (t *Telemetry) countSent(ctx context.Context, kind string, more ...attribute.KeyValue) {
 	more = append(more, kindKey.String(t.kinds.enqueued(kind)))
-	t.metrics.sent.Add(ctx, 1, t.with(operation("enqueue", semconv.MessagingOperationTypeSend, more...)...))
+	t.metrics.sent.Add(ctx, 1, t.with(operation("enqueue", semconv.MessagingOperationTypeSend, more...)...).add...)
 }
 
 // spanName names a span by the kind, where the conventions would have the stream: all jobs go
@@ -144,6 +144,9 @@ func extract(from string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
+// errPanic stands for what this Middleware does not see.
+var errPanic = errors.New("panic")
+
 // Middleware is for jobs.Config.Middleware, as the outermost: it makes a span for each run,
 // which the handler finds in its context, and measures it.
 func (t *Telemetry) Middleware(next jobs.Handler) jobs.Handler {
@@ -160,6 +163,11 @@ func (t *Telemetry) Middleware(next jobs.Handler) jobs.Handler {
 			e := ending{runFailed, "panic", "panic, or the end of its goroutine"}
 			if returned {
 				e = read(ctx, err)
+			} else {
+				err = errPanic
+			}
+			if decided := jobs.OutcomeOf(ctx, err); decided != "" {
+				e.outcome = decided
 			}
 			t.processed(ctx, span, job, e, start)
 		}()
@@ -194,12 +202,12 @@ func (t *Telemetry) processed(ctx context.Context, span trace.Span, job jobs.Job
 	end := time.Now()
 	attrs := operation("process", semconv.MessagingOperationTypeProcess, group, kindKey.String(job.Kind))
 	span.SetAttributes(outcomeKey.String(e.outcome))
-	if e.outcome == runFailed {
+	if e.class != "" {
 		failed := semconv.ErrorTypeKey.String(e.class)
 		attrs = append(attrs, failed)
 		span.SetAttributes(failed)
 		span.SetStatus(codes.Error, e.text)
 	}
 	span.End(trace.WithTimestamp(end))
-	t.metrics.process.Record(ctx, end.Sub(start).Seconds(), t.with(attrs...))
+	t.metrics.process.Record(ctx, end.Sub(start).Seconds(), t.with(attrs...).record...)
 }

@@ -87,7 +87,7 @@ func TestARequestIsLinkedWithEveryRunOfItsJobThroughRetryAndReplay(t *testing.T)
 				t.Errorf("run %d: links %v, parent %v", i, run.Links(), run.Parent())
 			}
 			if run.Status().Code != codes.Error || run.Status().Description != "mail: out of order" ||
-				said(run, "error.type") != "*errors.errorString" || said(run, "jobs.outcome") != "failed" {
+				said(run, "error.type") != "*errors.errorString" || said(run, "jobs.outcome") != [2]string{"retried", "dead"}[i%2] {
 				t.Errorf("run %d: %v %v", i, run.Status(), run.Attributes())
 			}
 			if said(run, "jobs.attempt") != fmt.Sprint(i%2+1) || said(run, "messaging.message.id") != job.ID ||
@@ -246,22 +246,26 @@ func TestHowRunsEndIsOnTheirSpans(t *testing.T) {
 		want end
 	}{
 		"nil":        {func(context.Context) error { return nil }, end{"done", "", "", codes.Unset}},
-		"permanent":  {func(context.Context) error { return jobs.Permanent(fmt.Errorf("read: %w", io.ErrUnexpectedEOF)) }, end{"failed", "*errors.errorString", "read: unexpected EOF", codes.Error}},
+		"permanent":  {func(context.Context) error { return jobs.Permanent(fmt.Errorf("read: %w", io.ErrUnexpectedEOF)) }, end{"dead", "*errors.errorString", "read: unexpected EOF", codes.Error}},
 		"snooze":     {func(context.Context) error { return fmt.Errorf("later: %w", jobs.Snooze(time.Hour)) }, end{"snoozed", "", "", codes.Unset}},
-		"panic":      {func(context.Context) error { panic("a seat too many") }, end{"failed", "panic", "panic: a seat too many", codes.Error}},
-		"redacted":   {func(context.Context) error { return errors.New("s3cret") }, end{"failed", "telemetry_test.secretive", "a secret was here", codes.Error}},
-		"goexit":     {func(context.Context) error { runtime.Goexit(); return nil }, end{"failed", "panic", "panic, or the end of its goroutine", codes.Error}},
-		"hostile":    {func(context.Context) error { return panics{} }, end{"failed", "_OTHER", "an error that cannot be read", codes.Error}},
-		"endless":    {func(context.Context) error { return errors.New(strings.Repeat("x", 1<<20)) }, end{"failed", "*errors.errorString", strings.Repeat("x", 1024) + " …", codes.Error}},
-		"timeout":    {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, end{"failed", "timeout", "context deadline exceeded", codes.Error}},
-		"two errors": {func(context.Context) error { return errors.Join(errOut, io.EOF) }, end{"failed", "*errors.joinError", "out of order\nEOF", codes.Error}},
+		"panic":      {func(context.Context) error { panic("a seat too many") }, end{"dead", "panic", "panic: a seat too many", codes.Error}},
+		"redacted":   {func(context.Context) error { return errors.New("s3cret") }, end{"dead", "telemetry_test.secretive", "a secret was here", codes.Error}},
+		"goexit":     {func(context.Context) error { runtime.Goexit(); return nil }, end{"dead", "panic", "panic, or the end of its goroutine", codes.Error}},
+		"hostile":    {func(context.Context) error { return panics{} }, end{"dead", "_OTHER", "an error that cannot be read", codes.Error}},
+		"endless":    {func(context.Context) error { return errors.New(strings.Repeat("x", 1<<20)) }, end{"dead", "*errors.errorString", strings.Repeat("x", 1024) + " …", codes.Error}},
+		"timeout":    {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, end{"dead", "timeout", "context deadline exceeded", codes.Error}},
+		"two errors": {func(context.Context) error { return errors.Join(errOut, io.EOF) }, end{"dead", "*errors.joinError", "out of order\nEOF", codes.Error}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rdb := redis.NewClient(&redis.Options{Addr: servers.NewMiniredis(t).Addr()})
 			t.Cleanup(func() { _ = rdb.Close() })
 			q := watched(t, rdb, jobs.Config{Middleware: []jobs.Middleware{redact}}, jobs.Options{})
-			short := jobs.NewKind[jobs.None]("short", jobs.Policy{Timeout: 100 * time.Millisecond})
+			policy := jobs.Policy{}
+			if name == "timeout" {
+				policy.Timeout = 100 * time.Millisecond
+			}
+			short := jobs.NewKind[jobs.None]("short", policy)
 			jobs.Handle(q.runner, short, func(ctx context.Context, _ jobs.None) error { return c.run(ctx) })
 			q.run()
 			q.enqueue(short.Job(none))
@@ -275,6 +279,45 @@ func TestHowRunsEndIsOnTheirSpans(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+// What was decided on a run is on its span, in the words of the metric jobs.outcomes.
+func TestWhatBecomesOfTheJobIsOnTheSpan(t *testing.T) {
+	each(t, func(t *testing.T, q *fleet) {
+		jobs.Handle(q.runner, mail, returns(errOut)) // one retry
+		q.run()
+		q.enqueue(mail.Job(none))
+		q.settled(jobs.OutcomeDead)
+		spans := q.ended("process mail", 2)
+		if got := []string{said(spans[0], "jobs.outcome"), said(spans[1], "jobs.outcome")}; got[0] != jobs.OutcomeRetried || got[1] != jobs.OutcomeDead {
+			t.Errorf("the outcomes are %q", got)
+		}
+		points := q.points()
+		if points["jobs.outcomes{jobs.kind=mail,jobs.outcome=retried}"] != 1 || points["jobs.outcomes{jobs.kind=mail,jobs.outcome=dead}"] != 1 {
+			t.Errorf("the metric says otherwise: %v", points)
+		}
+	})
+}
+
+func TestARunThatAShutdownCutsOffIsReleased(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: servers.NewMiniredis(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	q := watched(t, rdb, jobs.Config{Grace: time.Millisecond}, jobs.Options{})
+	begun := make(chan struct{})
+	jobs.Handle(q.runner, mail, func(ctx context.Context, _ jobs.None) error {
+		close(begun)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	stop := q.run()
+	q.enqueue(mail.Job(none))
+	<-begun
+	stop()
+	s := q.ended("process mail", 1)[0]
+	if said(s, "jobs.outcome") != jobs.OutcomeReleased || said(s, "error.type") != "shutdown" {
+		t.Errorf("the span: %v", s.Attributes())
 	}
 }
 

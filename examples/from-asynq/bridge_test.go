@@ -8,11 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -416,6 +419,34 @@ func TestALostLock(t *testing.T) {
 	}
 	if info, err := y.source.GetQueueInfo("default"); err != nil || info.Pending != 1 {
 		t.Errorf("asynq has %+v, %v", info, err)
+	}
+}
+
+// Whatever asynq has to set and to call is in the tables of docs/from-asynq.md, so that nobody finds out later.
+func TestTheTablesAreWhole(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/from-asynq.md")
+	must(t, err)
+	words := map[string]bool{}
+	for word := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return !unicode.IsLetter(r) }) {
+		words[word] = true
+	}
+	names := strings.Fields("MaxRetry Queue TaskID Timeout Deadline Unique ProcessAt ProcessIn Retention Group") // the options
+	for _, of := range []reflect.Type{reflect.TypeFor[asynq.Config](), reflect.TypeFor[asynq.SchedulerOpts](), reflect.TypeFor[asynq.PeriodicTaskManagerOpts]()} {
+		for i := range of.NumField() {
+			names = append(names, of.Field(i).Name)
+		}
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[*asynq.Inspector](), reflect.TypeFor[*asynq.Server](), reflect.TypeFor[*asynq.Scheduler](), reflect.TypeFor[*asynq.Client]()} {
+		for i := range of.NumMethod() {
+			names = append(names, of.Method(i).Name)
+		}
+	}
+	plain := []string{"RedisConnOpt", "RedisUniversalClient", "SchedulerOpts", "Close"} // how to connect, and to leave
+	for _, name := range names {
+		if !words[name] && !slices.Contains(plain, name) {
+			t.Errorf("docs/from-asynq.md says nothing of %s", name)
+		}
 	}
 }
 

@@ -178,7 +178,8 @@ func (d *demo) replayed(ctx context.Context) error {
 		return err
 	}
 	d.say("label", "14-C is corrected to 14C in the seat map")
-	n, err := d.client.DeadLetters().ReplayAll(ctx, jobs.Filter{Kind: renderTickets.Name()}, jobs.ReplayOptions{})
+	hands := jobs.WithActor(ctx, "demo") // in the audit trail
+	n, err := d.client.DeadLetters().ReplayAll(hands, jobs.Filter{Kind: renderTickets.Name()}, jobs.ReplayOptions{})
 	if err != nil {
 		return err
 	}

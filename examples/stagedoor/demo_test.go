@@ -32,6 +32,10 @@ func TestDemo(t *testing.T) {
 				t.Errorf("the story lacks %s:\n%s", line, told.String())
 			}
 		}
+		audit, err := redis.Stream("stagedoor_demo:jobs:audit")
+		if err != nil || len(audit) != 1 || !strings.Contains(strings.Join(audit[0].Values, " "), "who demo") {
+			t.Errorf("the audit trail: %v, %v", audit, err)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs"
@@ -35,13 +36,15 @@ func open(t *testing.T, width int64, options ...chromedp.ExecAllocatorOption) co
 		chromedp.NoSandbox, // refused to root otherwise
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(60*time.Second),
 	), options...)
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
 	do(t, ctx, chromedp.EmulateViewport(width, 900))
+	_, err = chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	must(t, err)
 	return ctx
 }
 
@@ -89,11 +92,27 @@ type world struct {
 
 const prefix = "shop:"
 
-// newWorld starts a Redis, a worker whose handlers register adds, and the page at url.
+// newWorld starts a Redis, a worker whose handlers register adds (nil: there is none), and the page at url.
 func newWorld(t *testing.T, o dashboard.Options, register func(*jobs.Runner)) *world {
 	t.Helper()
 	w := &world{rdb: servers.NewRedis(t).Client(t)}
 	w.client = jobs.NewClient(w.rdb, jobs.Options{Prefix: prefix})
+	if register != nil {
+		w.work(t, register)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", dashboard.Handler(w.client, o)))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	must(t, err)
+	w.url = "http://localhost:" + port + "/admin/jobs/"
+	return w
+}
+
+// work runs a worker until the test's end.
+func (w *world) work(t *testing.T, register func(*jobs.Runner)) {
+	t.Helper()
 	runner := jobs.NewRunner(w.client, jobs.Config{Worker: "worker-01", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	register(runner)
 	ctx, stop := context.WithCancel(t.Context())
@@ -105,14 +124,6 @@ func newWorld(t *testing.T, o dashboard.Options, register func(*jobs.Runner)) *w
 			t.Error(err)
 		}
 	})
-	mux := http.NewServeMux()
-	mux.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", dashboard.Handler(w.client, o)))
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	must(t, err)
-	w.url = "http://localhost:" + port + "/admin/jobs/"
-	return w
 }
 
 func must(t *testing.T, err error) {

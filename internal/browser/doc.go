@@ -2,5 +2,5 @@
 // that what drives the browser never enters the library's go.mod. From this folder:
 //
 //	go test .                    skipped, aloud, where no chromium is installed
-//	SHOTS=FOLDER go test -run TestPictures .    pictures of each page, wide and narrow, light and dark
+//	SHOTS=FOLDER go test -trimpath -run TestPictures .    pictures of each page and state, wide, narrow and dark
 package browser

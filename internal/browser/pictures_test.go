@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,42 +19,51 @@ import (
 	"github.com/stagedoor/jobs/dashboard"
 )
 
-// TestPictures makes pictures of each page of a shop with a past. It judges nothing but that no page is wider than its
-// screen: a person looks at the pictures.
+// TestPictures makes pictures of each page of a shop with a past. It judges what can be judged without eyes (audit); a
+// person looks at the pictures.
 func TestPictures(t *testing.T) {
-	folder := os.Getenv("SHOTS")
 	w := shop(t)
 	pages := map[string]string{
 		"overview": "", "dead": "dead", "delayed": "delayed", "schedules": "schedules", "workers": "workers", "audit": "audit",
+		"run-schedule": "confirm?do=run-schedule&name=expire_holds", "said": "dead?n=2&said=replayed&gone=1",
 	}
 	for l, err := range w.client.DeadLetters().List(t.Context(), jobs.Filter{Kind: "render_tickets", Since: time.Now().Add(-time.Hour), Limit: 1}) {
 		must(t, err)
 		pages["letter"], pages["confirm"] = "letter?entry="+l.Entry, "confirm?do=discard&entry="+l.Entry
+		pages["correct"] = "confirm?do=correct&set:label=7B&entry=" + l.Entry
 	}
-	ctx := open(t, 1200)
-	for _, look := range []struct {
-		name   string
-		width  int64
-		scheme string
-	}{{"wide", 1180, "light"}, {"wide-dark", 1180, "dark"}, {"narrow", 360, "light"}} {
+	pictures(t, open(t, 1280), w, "shop", pages)
+}
+
+var looks = []struct {
+	name   string
+	width  int64
+	scheme string
+}{{"wide", 1280, "light"}, {"wide-dark", 1280, "dark"}, {"narrow", 390, "light"}}
+
+// pictures looks at pages in each look, and stores them in the folder SHOTS where there is one.
+func pictures(t *testing.T, ctx context.Context, w *world, of string, pages map[string]string) {
+	t.Helper()
+	folder := os.Getenv("SHOTS")
+	for _, look := range looks {
 		do(t, ctx, chromedp.EmulateViewport(look.width, 760))
 		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}},
 		})
 		must(t, err)
-		for name, path := range pages {
-			do(t, ctx, chromedp.Navigate(w.url+path), chromedp.WaitVisible(chromedp.CSS("footer")))
-			excess, err := chromedp.Run(ctx, chromedp.Evaluate[int](`document.documentElement.scrollWidth - innerWidth`))
+		for _, name := range slices.Sorted(maps.Keys(pages)) {
+			do(t, ctx, chromedp.Navigate(w.url+pages[name]), chromedp.WaitVisible(chromedp.CSS("footer")))
+			faults, err := chromedp.Run(ctx, chromedp.Evaluate[[]string](audit))
 			must(t, err)
-			if excess > 0 {
-				t.Errorf("%s, %s: wider than the screen by %d pixels", name, look.name, excess)
+			for _, fault := range faults {
+				t.Errorf("%s, %s: %s", name, look.name, fault)
 			}
-			if folder == "" || look.scheme == "dark" && name != "overview" && name != "letter" {
+			if folder == "" {
 				continue
 			}
 			png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 			must(t, err)
-			must(t, os.WriteFile(filepath.Join(folder, name+"-"+look.name+".png"), png, 0o644))
+			must(t, os.WriteFile(filepath.Join(folder, of+"-"+name+"-"+look.name+".png"), png, 0o644))
 		}
 	}
 }
