@@ -64,7 +64,7 @@ func Once(ctx context.Context, tx pgx.Tx, job jobs.Job) (first bool, err error) 
 // A job's RequestID and Trace come from Annotate or from the job in ctx where they are empty. In(d) counts from when tx
 // began, by PostgreSQL's clock; whether that time or the one of At has come is as ever for Redis's clock to say.
 func (o Outbox) Enqueue(ctx context.Context, tx pgx.Tx, js ...jobs.Job) error {
-	var c columns
+	c := newColumns(len(js))
 	for i, j := range js {
 		if err := c.add(ctx, j, o.Annotate); err != nil {
 			return &jobs.EnqueueError{Err: fmt.Errorf("job %d, kind %q: %w", i, j.Kind, err)}

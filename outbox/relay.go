@@ -61,8 +61,9 @@ type Relay struct {
 	ear     *loops.Loop
 	wake    chan struct{}
 	reach   reach
-	most    int  // rows to read at once
-	wary    bool // Redis is asked first whether all is as it should be
+	rows    []row // the last batch's memory
+	most    int   // rows to read at once
+	wary    bool  // Redis is asked first whether all is as it should be
 	started atomic.Bool
 }
 
@@ -245,6 +246,7 @@ func (r *Relay) carry(ctx context.Context) (mine bool, err error) {
 	if err != nil || len(rows) == 0 {
 		return true, err
 	}
+	defer clear(rows)
 	writing, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer stop()
 	if err := r.publish(writing, rows); err != nil {
@@ -273,17 +275,19 @@ func (r *Relay) read(ctx context.Context, conn *pgxpool.Conn) ([]row, error) {
 		return nil, err
 	}
 	defer found.Close()
-	var rows []row
+	rows := r.rows[:0]
 	var highest int64
 	bytes := 0
 	for bytes < maxBytes && found.Next() {
-		var w row
+		rows = append(rows, row{})
+		w := &rows[len(rows)-1]
 		if err := found.Scan(&w.ctid, &w.seq, &w.id, &w.kind, &w.fields, &w.requestID, &w.trace, &w.tick, &w.due); err != nil {
 			return nil, err
 		}
-		rows, bytes, highest = append(rows, w), bytes+len(w.fields), w.seq
+		bytes, highest = bytes+len(w.fields), w.seq
 	}
 	found.Close()
+	r.rows = rows
 	full := len(rows) == r.most || bytes >= maxBytes
 	if r.most = min(maxRows, 2*r.most); bytes >= maxBytes {
 		r.most = len(rows) // so that the next read brings no more than is taken

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -21,13 +22,18 @@ import (
 // columns are the rows of an Enqueue, as one statement takes them.
 type columns struct {
 	id, kind, fields, requestID, trace, tick []string
-	how                                      []int32
-	micros                                   []int64
+	how, micros                              []int64
+}
+
+func newColumns(n int) *columns {
+	texts, numbers := make([]string, 6*n), make([]int64, 2*n)
+	text := func(i int) []string { return texts[i*n : i*n : (i+1)*n] }
+	return &columns{text(0), text(1), text(2), text(3), text(4), text(5), numbers[0:0:n], numbers[n:n]}
 }
 
 // What how says of micros.
 const (
-	atOnce int32 = iota
+	atOnce int64 = iota
 	afterWait
 	atTime
 )
@@ -56,16 +62,56 @@ func (c *columns) add(ctx context.Context, j jobs.Job, annotate func(context.Con
 	return nil
 }
 
-// arguments are what the statement of that many rows takes; nothing of them is prepared.
+// arguments are what the statement of that many rows takes; nothing of them is prepared. Arrays go as their text, which
+// pgx would make with an allocation or two for each element.
 func (c *columns) arguments() []any {
 	if len(c.id) == 1 {
 		return []any{pgx.QueryExecModeExec, c.id[0], c.kind[0], c.fields[0], c.requestID[0], c.trace[0], c.tick[0], c.how[0], c.micros[0]}
 	}
-	return []any{pgx.QueryExecModeExec, c.id, c.kind, c.fields, c.requestID, c.trace, c.tick, c.how, c.micros}
+	args := make([]any, 0, 9)
+	args = append(args, pgx.QueryExecModeExec)
+	for _, column := range [][]string{c.id, c.kind, c.fields, c.requestID, c.trace, c.tick} {
+		args = append(args, texts(column))
+	}
+	return append(args, numbers(c.how), numbers(c.micros))
+}
+
+// texts is an array as PostgreSQL reads it, each element in quotes.
+func texts(column []string) string {
+	size := 2
+	for _, s := range column {
+		size += len(s) + len(`"",`) + strings.Count(s, `"`) + strings.Count(s, `\`)
+	}
+	var b strings.Builder
+	b.Grow(size)
+	b.WriteByte('{')
+	for i, s := range column {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('"')
+		_, _ = inQuotes.WriteString(&b, s) // a Builder takes all
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+var inQuotes = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
+
+func numbers(column []int64) string {
+	b := []byte{'{'}
+	for i, n := range column {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	return string(append(b, '}'))
 }
 
 // timing is when an item is due, in microseconds rounded up: a job is never early.
-func timing(item store.Item) (how int32, micros int64, err error) {
+func timing(item store.Item) (how, micros int64, err error) {
 	switch year := item.At.UTC().Year(); {
 	case item.In > 0:
 		return afterWait, (item.In - 1).Microseconds() + 1, nil
