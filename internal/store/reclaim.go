@@ -118,8 +118,8 @@ func (s *Store) Gone(ctx context.Context, id string) (bool, error) {
 	return s.run(ctx, gone, []string{s.keys.Stream}, Group, id).Bool()
 }
 
-// Renew renews the leases of ids and returns those that are not the consumer's any
-// more. Without ids it only asks Redis for an answer.
+// Renew renews the leases of ids and returns those that are another consumer's by now, or gone
+// from the stream. Without ids it only asks Redis for an answer.
 func (s *Store) Renew(ctx context.Context, ids []string) (lost []string, err error) {
 	if len(ids) == 0 {
 		_, err := s.Now(ctx)

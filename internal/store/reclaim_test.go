@@ -325,6 +325,24 @@ func TestRenew(t *testing.T) {
 	})
 }
 
+// What waits in the stream and is nobody's will be delivered again, since the group was made anew or Redis has lost a write:
+// who runs it has not lost it to anybody.
+func TestRenewWhereTheDeliveryIsForgotten(t *testing.T) {
+	each(t, func(q queue) {
+		mine, gone := q.stale(time.Hour, 2).ID, q.deleted().ID
+		q.must(q.rdb.XGroupDestroy(q.Context(), q.keys.Stream, store.Group).Err())
+		q.must(q.rdb.XGroupCreate(q.Context(), q.keys.Stream, store.Group, "0").Err())
+		lost, err := q.as("w1").Renew(q.Context(), []string{mine, gone})
+		q.must(err)
+		q.same([]string{gone}, lost)
+		q.same(map[string]string{}, q.holders())
+		q.fetch("w2", 1)
+		lost, err = q.as("w1").Renew(q.Context(), []string{mine})
+		q.must(err)
+		q.same([]string{mine}, lost)
+	})
+}
+
 func TestRenewManyAtOnce(t *testing.T) {
 	each(t, func(q queue) {
 		n := q.most(2500, 1200)
