@@ -393,6 +393,16 @@ func TestFleet(t *testing.T) {
 	})
 }
 
+// The present is part of the last hour: what has just died is not more than the most.
+func TestTheMostOfTheHourIsNotLessThanNow(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		s.bury(nil, nil)
+		minute := fmt.Sprintf("jobs:stats:%d", time.Now().Add(-time.Minute).Unix()/60)
+		must(t, s.rdb.HSet(t.Context(), minute, "ready", 7, "running", 0, "delayed", 0, "dead", 0, "oldest", 0).Err())
+		contains(t, s.get(""), "most 2 in the last hour", "most 7 in the last hour")
+	})
+}
+
 func TestHostileContents(t *testing.T) {
 	each(t, marek, func(t *testing.T, s *site) {
 		const script = `<script>alert(1)</script>"'><img src=x onerror=alert(1)>`
