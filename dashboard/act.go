@@ -7,12 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs"
 )
 
@@ -193,7 +196,7 @@ func (d *dashboard) discard(ctx context.Context, form url.Values) (string, error
 	})
 }
 
-// each does something to every chosen letter, and goes on past those that refuse.
+// each does something to every chosen letter, and goes on past those that refuse, but not where Redis does.
 func each(form url.Values, what string, do func(entry string) error) (string, error) {
 	entries := slices.Compact(slices.Sorted(slices.Values(form["entry"])))
 	if slices.ContainsFunc(entries, func(e string) bool { return !isEntry(e) }) || len(entries) == 0 {
@@ -207,23 +210,33 @@ func each(form url.Values, what string, do func(entry string) error) (string, er
 			n++
 		case errors.Is(err, jobs.ErrNotFound):
 			gone++
+		case ofRedis(err):
+			return "", halfway(n, what, err)
 		case first == nil:
 			first = err
 		}
 	}
 	if first != nil {
-		return "", halfway(n, len(entries)-n-gone, what, first)
+		return "", halfway(n, what+"; "+number(len(entries)-n-gone)+" could not be", first)
 	}
 	return done(readChoice(form).Link("dead"), what, n, gone), nil
 }
 
 // halfway is an error that says how far it came.
-func halfway(n, failed int, what string, err error) error {
-	if errors.Is(err, jobs.ErrUncertain) {
-		return err
+func halfway(n int, what string, err error) error {
+	came := count(n, "dead letter was", "dead letters were") + " " + what
+	if ofRedis(err) {
+		return fmt.Errorf("%s, and then: %w", came, err)
 	}
-	return refusal{409, fmt.Sprintf("%s %s; %s could not be: %s", count(n, "dead letter was", "dead letters were"), what,
-		number(failed), err)}
+	return refusal{409, came + ": " + err.Error()}
+}
+
+// ofRedis reports whether an error is Redis's or the way's to it, and not about one job: so is all that comes after.
+func ofRedis(err error) bool {
+	_, refused := errors.AsType[redis.Error](err)
+	_, network := errors.AsType[net.Error](err)
+	return refused || network || errors.Is(err, jobs.ErrUncertain) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, redis.ErrClosed)
 }
 
 func (d *dashboard) askCorrect(ctx context.Context, form url.Values) (question, error) {
@@ -319,7 +332,7 @@ func (d *dashboard) replayAll(ctx context.Context, form url.Values) (string, err
 	f.Until = time.UnixMilli(ms)
 	n, err := d.client.DeadLetters().ReplayAll(ctx, f, jobs.ReplayOptions{})
 	if err != nil {
-		return "", refusal{409, fmt.Sprintf("%s replayed, not all: %s", count(n, "dead letter was", "dead letters were"), err)}
+		return "", halfway(n, "replayed, not all", err)
 	}
 	return done(c.Link("dead"), "replayed", n, 0), nil
 }

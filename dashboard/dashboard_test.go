@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -104,15 +105,21 @@ func (s *site) sure(question string) string {
 	if !ok {
 		s.t.Fatalf("nothing is asked:\n%s", question)
 	}
-	values := url.Values{}
-	for _, m := range hiddenInput.FindAllStringSubmatch(form, -1) {
-		values.Add(html.UnescapeString(m[1]), html.UnescapeString(m[2]))
-	}
+	values := asked(form)
 	a := s.do("POST", "act", values)
 	if a.status != http.StatusSeeOther {
 		s.t.Fatalf("POST act %v: %d\n%s", values, a.status, a.body)
 	}
 	return s.get(a.header.Get("Location"))
+}
+
+// asked is what the form of a question sends.
+func asked(question string) url.Values {
+	values := url.Values{}
+	for _, m := range hiddenInput.FindAllStringSubmatch(question, -1) {
+		values.Add(html.UnescapeString(m[1]), html.UnescapeString(m[2]))
+	}
+	return values
 }
 
 // bury puts dead letters where a worker would, and returns their entries.
@@ -249,6 +256,43 @@ func TestCorrectAndReplay(t *testing.T) {
 	})
 }
 
+// Who is asked and would not yet finds in the form what they had typed.
+func TestCorrectionThatIsNotSure(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		e := s.bury(jobs.Fields{"label": "14-C", "note": "one\ntwo", "seat": "9"})
+		question := s.do("POST", "confirm", url.Values{"do": {"correct"}, "entry": e, "set:label": {`1"4`}, "set:seat": {"9"},
+			"set:note": {"three\r\nfour"}, "add": {"hall"}, "added": {"big\r\none"}}).body
+		contains(t, question, `<button formaction="letter?entry=`+e[0]+`">Do not</button>`)
+		back := s.do("POST", "letter?entry="+e[0], asked(question))
+		if back.status != 200 || len(s.ready())+len(s.audit()) != 0 {
+			t.Errorf("back: %d, ready %v, audit %v", back.status, s.ready(), s.audit())
+		}
+		contains(t, back.body, `name="set:label" value="1&#34;4"`, `name="set:seat" value="9"`, "\nthree\nfour</textarea>",
+			"<details open>", `name="add" value="hall"`, "\nbig\none</textarea>")
+		contains(t, s.get("letter?entry="+e[0]), `name="set:label" value="14-C"`, "<details><summary>")
+	})
+}
+
+// What a keyboard writes can be corrected, and what hides or turns text is shown as what it is.
+func TestWhatCanBeCorrected(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		text := jobs.Fields{"emoji": "👩‍👩‍👧‍👦 ❤️‍🔥 👨🏽‍🚀", "persian": "می‌خواهم", "hindi": "क्‍ष", "hebrew": "שלום", "accents": "e\u0301"}
+		odd := jobs.Fields{"joined": "ad\u200dmin", "end": "é\u200d", "override": "é\u202e", "isolate": "é\u2066é", "mark": "\u200f",
+			"escape": "\x1b", "space": "\u200b", "tag": "🏴\U000e0067"}
+		letter := jobs.Fields{}
+		maps.Copy(letter, text)
+		maps.Copy(letter, odd)
+		page := s.get("letter?entry=" + s.bury(letter)[0])
+		for name, value := range text {
+			contains(t, page, `name="set:`+name+`" value="`+value+`"`)
+		}
+		for name, value := range odd {
+			lacks(t, page, `name="set:`+name+`"`, value)
+		}
+		contains(t, page, `ad\u200dmin`, `é\u200d`, `é\u202e`, `é\u2066é`, `\u200f`, `\x1b`, `\u200b`, `🏴\U000e0067`)
+	})
+}
+
 func TestDelayed(t *testing.T) {
 	each(t, marek, func(t *testing.T, s *site) {
 		remind := jobs.NewKind[jobs.Fields]("send_reminder", jobs.Policy{})
@@ -346,6 +390,16 @@ func TestFleet(t *testing.T) {
 		lacks(t, workers, "Nothing runs.")
 		contains(t, s.get(""), "8 slots of 1 worker")
 		contains(t, s.get("audit"), "marek", "run schedule")
+	})
+}
+
+// The present is part of the last hour: what has just died is not more than the most.
+func TestTheMostOfTheHourIsNotLessThanNow(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		s.bury(nil, nil)
+		minute := fmt.Sprintf("jobs:stats:%d", time.Now().Add(-time.Minute).Unix()/60)
+		must(t, s.rdb.HSet(t.Context(), minute, "ready", 7, "running", 0, "delayed", 0, "dead", 0, "oldest", 0).Err())
+		contains(t, s.get(""), "most 2 in the last hour", "most 7 in the last hour")
 	})
 }
 
@@ -519,9 +573,12 @@ func TestTwoQueuesInOneMux(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	s := &site{t: t, rdb: rdb, url: server.URL + "/mail/", http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	page := s.get("dead")
-	contains(t, page, "of_mail", "<title>Dead letters · mail</title>")
-	lacks(t, page, "of_images")
+	images := *s
+	images.url = server.URL + "/images/"
+	for page, own := range map[string]string{s.get("dead"): "mail", images.get("dead"): "images"} {
+		contains(t, page, "of_"+own, "<title>Dead letters · "+own+"</title>")
+		lacks(t, page, map[string]string{"mail": "of_images", "images": "of_mail"}[own])
+	}
 	contains(t, s.sure(s.get("confirm?do=replay-all")), "1 dead letter is back on the stream.")
 	left := [2]int64{rdb.XLen(t.Context(), "mail:jobs:dead").Val(), rdb.XLen(t.Context(), "images:jobs:dead").Val()}
 	if left != [2]int64{0, 1} {
@@ -537,16 +594,66 @@ func TestRedisGoesInTheMiddle(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: redisServer.Addr(), MaxRetries: -1})
 	defer rdb.Close()
 	s := newSite(t, rdb, marek)
-	e := s.bury(nil)
-	question := s.get("confirm?do=replay&entry=" + e[0])
+	e := s.bury(nil, nil)
+	question := s.get("confirm?do=replay&entry=" + e[0] + "&entry=" + e[1])
 	redisServer.Close()
-	a := s.do("POST", "act", url.Values{"do": {"replay"}, "entry": e})
-	if a.status != 409 {
-		t.Errorf("while Redis is away: %d", a.status)
+	for _, form := range []url.Values{
+		{"do": {"replay"}, "entry": e}, {"do": {"discard"}, "entry": e}, {"do": {"correct"}, "entry": e[:1], "set:a": {"b"}},
+		{"do": {"replay-all"}, "until": {"9999999999999"}}, {"do": {"cancel"}, "id": {"1"}}, {"do": {"run-now"}, "id": {"1"}},
+		{"do": {"run-schedule"}, "name": {"x"}},
+	} {
+		a := s.do("POST", "act", form)
+		if a.status != 503 {
+			t.Errorf("%v while Redis is away: %d", form, a.status)
+		}
+		contains(t, a.body, "connection refused", "Try again in a moment", "jobs doctor")
 	}
-	contains(t, a.body, "1 could not be: ", "connection refused")
 	must(t, redisServer.Restart())
-	contains(t, s.sure(question), "1 dead letter is back on the stream.")
+	contains(t, s.sure(question), "2 dead letters are back on the stream.")
+}
+
+// Redis refuses what comes after the first letter: the page says how far it came.
+func TestRedisRefusesHalfway(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: servers.NewMiniredis(t).Addr()})
+	defer rdb.Close()
+	s := newSite(t, rdb, marek)
+	e := s.bury(nil, nil, nil)
+	rdb.AddHook(refusing{e[1]})
+	a := s.do("POST", "act", url.Values{"do": {"discard"}, "entry": e})
+	if a.status != 503 {
+		t.Errorf("status %d", a.status)
+	}
+	contains(t, a.body, "1 dead letter was discarded, and then: ", "READONLY", "Try again in a moment")
+	if left := rdb.XLen(t.Context(), "jobs:dead").Val(); left != 2 {
+		t.Errorf("%d dead letters are left, want 2", left)
+	}
+}
+
+// readOnly is what a replica answers.
+type readOnly struct{}
+
+func (readOnly) Error() string { return "READONLY You can't write against a read only replica." }
+func (readOnly) RedisError()   {}
+
+// refusing answers as Redis where a command names a dead letter.
+type refusing struct{ entry string }
+
+func (r refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (r refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.Contains(fmt.Sprint(cmd.Args()...), r.entry) {
+			err := readOnly{}
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
 }
 
 func TestRedisIsGone(t *testing.T) {

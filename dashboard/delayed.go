@@ -128,7 +128,7 @@ func (d *dashboard) job(ctx context.Context, form url.Values) (page, error) {
 		for i, q := 0, place(job); i < len(q); i += 2 {
 			all.Set(q[i], q[i+1])
 		}
-		v.Values = append(v.Values, value{name, job.Fields[name], "value?" + all.Encode()})
+		v.Values = append(v.Values, value{Name: name, Value: job.Fields[name], All: "value?" + all.Encode()})
 	}
 	return page{Name: "job", Tab: "delayed", Title: "Delayed job", Data: v}, nil
 }

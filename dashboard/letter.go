@@ -16,6 +16,7 @@ import (
 type letter struct {
 	jobs.DeadLetter
 	Values  []value // its fields, by name
+	Added   value   // one more field, as it was typed
 	History []jobs.Action
 	Trouble string // why there is no history
 }
@@ -27,6 +28,7 @@ func (l letter) Editable() bool { return l.Raw == "" }
 type value struct {
 	Name, Value string
 	All         string // link to the whole of it
+	Typed       string // what a form holds of it
 }
 
 // Short reports whether the page shows all of it.
@@ -38,8 +40,8 @@ func (v value) Plain() bool { return plain(v.Name) && plain(v.Value) }
 // Editable reports whether a form gives it back as it was: a browser changes bytes that are no text, and line ends.
 func (v value) Editable() bool { return v.Short() && v.Plain() }
 
-// Long reports whether it wants more than a line.
-func (v value) Long() bool { return len(v.Value) > 80 || strings.Contains(v.Value, "\n") }
+// Long reports whether a form wants more than a line for it.
+func (v value) Long() bool { return len(v.Typed) > 80 || strings.Contains(v.Typed, "\n") }
 
 func (d *dashboard) letter(ctx context.Context, form url.Values) (page, error) {
 	entry := form.Get("entry")
@@ -51,6 +53,7 @@ func (d *dashboard) letter(ctx context.Context, form url.Values) (page, error) {
 		return page{}, err
 	}
 	l := letter{DeadLetter: found, Values: valuesOf(found)}
+	l.retype(form)
 	for a, err := range d.client.Audit(ctx, jobs.Filter{ID: found.ID, Kind: found.Kind, Limit: 20}) {
 		if err != nil {
 			l.Trouble = err.Error()
@@ -59,6 +62,25 @@ func (d *dashboard) letter(ctx context.Context, form url.Values) (page, error) {
 		l.History = append(l.History, a)
 	}
 	return page{Name: "letter", Tab: "dead", Title: "Dead letter " + entry, Data: l}, nil
+}
+
+// retype puts into the form what a person had typed who was asked whether to replay it so, and would not yet.
+func (l *letter) retype(form url.Values) {
+	typed := map[string]string{}
+	for key := range form {
+		if name, ok := cutSet(key); ok {
+			typed[name] = lines(form.Get(key))
+		}
+	}
+	for i, v := range l.Values {
+		if now, ok := typed[v.Name]; ok && v.Editable() {
+			l.Values[i].Typed = now
+			delete(typed, v.Name)
+		}
+	}
+	for name, now := range typed { // one: the form has room for no more
+		l.Added = value{Name: name, Typed: now}
+	}
 }
 
 func (d *dashboard) get(ctx context.Context, entry string) (jobs.DeadLetter, error) {
@@ -71,7 +93,8 @@ func (d *dashboard) get(ctx context.Context, entry string) (jobs.DeadLetter, err
 func valuesOf(l jobs.DeadLetter) []value {
 	var list []value
 	for _, name := range slices.Sorted(maps.Keys(l.Fields)) {
-		list = append(list, value{name, l.Fields[name], "value?" + url.Values{"entry": {l.Entry}, "name": {name}}.Encode()})
+		link := "value?" + url.Values{"entry": {l.Entry}, "name": {name}}.Encode()
+		list = append(list, value{Name: name, Value: l.Fields[name], All: link, Typed: l.Fields[name]})
 	}
 	return list
 }

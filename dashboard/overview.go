@@ -76,6 +76,9 @@ func (d *dashboard) readHour(ctx context.Context, o *overview) error {
 		}
 	}
 	h := lastHour(known, time.Now())
+	if len(known) > 0 {
+		h[steps-1].Depth = &o.Stats // the present: what the minute was counted with may be older
+	}
 	o.Tiles = o.tiles(h)
 	o.Ended = h.ended()
 	o.Kinds = h.kinds()

@@ -118,7 +118,8 @@ func failure(err error) page {
 		p.Title = "Uncertain"
 		p.Data = message{Text: "Redis's answer did not come: it may be done or not. Look before you do it again.", Detail: err.Error()}
 	default:
-		p.Data = message{Text: "Redis did not answer, or refused.", Detail: err.Error()}
+		p.Data = message{Text: "Redis did not answer, or refused, and nothing more was done. Try again in a moment; if it stays " +
+			"so, jobs doctor says what is wrong and what to do.", Detail: err.Error()}
 	}
 	return p
 }

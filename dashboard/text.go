@@ -16,8 +16,8 @@ import (
 // maxShown is how many bytes of a value a page shows; the rest is a link away.
 const maxShown = 2000
 
-// visible writes what cannot be seen as Go would: bytes that are no UTF-8, control characters but newline and tab, and
-// the marks that change a text's direction.
+// visible writes what cannot be seen as Go would: bytes that are no UTF-8, control characters but newline and tab, the
+// marks that change a text's direction, and what has no width, but where it joins an emoji or the letters of a script.
 func visible(s string) string {
 	if plain(s) {
 		return s
@@ -28,14 +28,14 @@ func visible(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case hidden(r) && r < 0x80:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case hidden(r) && r > 0xffff:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		case hidden(r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
+		case !hidden(r) || joins(s, i):
 			b.WriteString(s[i : i+n])
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
 		}
 		i += n
 	}
@@ -43,10 +43,34 @@ func visible(s string) string {
 }
 
 // plain reports whether a text is seen as it is.
-func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, hidden) }
+func plain(s string) bool {
+	for i, r := range s {
+		if hidden(r) && !joins(s, i) {
+			return false
+		}
+	}
+	return utf8.ValidString(s)
+}
 
 func hidden(r rune) bool {
 	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == 0x2028 || r == 0x2029)
+}
+
+// joins reports whether a joiner or non-joiner is at i and does its work there: of 👩‍🚀 it makes one sign, and Persian and
+// Hindi are written with it. Beside ASCII, which has nothing to join, it only hides.
+func joins(s string, i int) bool {
+	const nonJoiner, joiner = 0x200c, 0x200d
+	r, n := utf8.DecodeRuneInString(s[i:])
+	if r != nonJoiner && r != joiner {
+		return false
+	}
+	before, _ := utf8.DecodeLastRuneInString(s[:i])
+	after, _ := utf8.DecodeRuneInString(s[i+n:])
+	return joined(before) && joined(after)
+}
+
+func joined(r rune) bool {
+	return r > unicode.MaxASCII && r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsSymbol(r))
 }
 
 // cut is the beginning of a value that is too long for a page.

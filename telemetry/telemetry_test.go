@@ -263,7 +263,6 @@ func TestWithoutAnSDKNothingIsRecordedAndAllWorks(t *testing.T) {
 	}
 }
 
-// Run with -race: enqueueing, running, collecting and registering all at once.
 // A queue that is registered twice, by two Telemetries even, is watched as one: nothing is counted double.
 func TestRegisteringTwice(t *testing.T) {
 	each(t, func(t *testing.T, q *fleet) {
@@ -276,6 +275,7 @@ func TestRegisteringTwice(t *testing.T) {
 	})
 }
 
+// Run with -race: enqueueing, running, collecting and registering all at once.
 func TestAllAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, q *fleet) {
 		const producers, each = 8, 25

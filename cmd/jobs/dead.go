@@ -259,10 +259,12 @@ func (t *tool) fieldLines(m jobs.Fields) string {
 	var b strings.Builder
 	wide := 0
 	for name := range m {
-		wide = min(widest, max(wide, utf8.RuneCountInString(safe(name))))
+		wide = min(widest, max(wide, columns(safe(name))))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		fmt.Fprintf(&b, "%-*s  %s\n", wide, safe(name), safe(t.short(m[name])))
+		shown := safe(name)
+		fill := strings.Repeat(" ", max(0, wide-columns(shown)))
+		b.WriteString(shown + fill + "  " + safe(t.short(m[name])) + "\n")
 	}
 	return b.String()
 }

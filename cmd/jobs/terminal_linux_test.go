@@ -219,6 +219,8 @@ func TestASecondInterruptEndsItAtOnce(t *testing.T) {
 	conn, err := hung.Accept()
 	must(t, err)
 	defer conn.Close()
+	_, err = conn.Read(make([]byte, 1)) // it has asked, and waits; while it only connects it does not
+	must(t, err)
 	must(t, cmd.Process.Signal(os.Interrupt))
 	line, err := bufio.NewReader(said).ReadString('\n')
 	must(t, err)

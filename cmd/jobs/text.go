@@ -16,6 +16,7 @@ import (
 
 	"github.com/stagedoor/jobs"
 	"golang.org/x/term"
+	eastasian "golang.org/x/text/width"
 )
 
 // safe is s with everything that is not printable written as Go escapes it: control
@@ -158,7 +159,7 @@ func (tab *table) print(w io.Writer, limit int) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+			widths[i] = max(widths[i], columns(c))
 		}
 	}
 	before := 0 // the last column
@@ -175,7 +176,7 @@ func (tab *table) print(w io.Writer, limit int) error {
 		for i, c := range row {
 			line.WriteString(c)
 			if i < len(row)-1 {
-				line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)+2))
+				line.WriteString(strings.Repeat(" ", widths[i]-columns(c)+2))
 			}
 		}
 		b.WriteString(cut(strings.TrimRight(line.String(), " "), limit) + "\n")
@@ -194,7 +195,7 @@ func (tab *table) folded(w io.Writer, limit int) error {
 			case i == 0:
 				line = c
 			case c == "":
-			case utf8.RuneCountInString(line)+2+utf8.RuneCountInString(c) <= limit:
+			case columns(line)+2+columns(c) <= limit:
 				line += "  " + c
 			default:
 				b.WriteString(cut(line, limit) + "\n")
@@ -207,12 +208,39 @@ func (tab *table) folded(w io.Writer, limit int) error {
 	return err
 }
 
-// cut is s, at most limit runes long; 0: all of it.
+// cut is s, in at most limit columns; 0: all of it.
 func cut(s string, limit int) string {
-	if limit <= 0 || utf8.RuneCountInString(s) <= limit {
+	if limit <= 0 || columns(s) <= limit {
 		return s
 	}
-	return string([]rune(s)[:limit-1]) + "…"
+	n := 0
+	for i, r := range s {
+		if n += column(r); n > limit-1 {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// columns is how many columns a terminal gives to what is safe.
+func columns(s string) (n int) {
+	for _, r := range s {
+		n += column(r)
+	}
+	return n
+}
+
+// column is 2 for the wide characters of Unicode's annex 11 (Chinese, Japanese, Korean, emoji), and 0 for what is written
+// over the one before.
+func column(r rune) int {
+	switch eastasian.LookupRune(r).Kind() {
+	case eastasian.EastAsianWide, eastasian.EastAsianFullwidth:
+		return 2
+	}
+	if unicode.In(r, unicode.Mn, unicode.Me) {
+		return 0
+	}
+	return 1
 }
 
 // firstLine is what fits into a table.

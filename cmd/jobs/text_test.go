@@ -27,6 +27,31 @@ func TestSafe(t *testing.T) {
 	}
 }
 
+// Chinese, Japanese, Korean and emoji take two columns of a terminal, and an accent of its own none.
+func TestWideCharactersInATable(t *testing.T) {
+	t.Parallel()
+	var tab table
+	tab.row("KIND", "ERROR")
+	tab.row("切符を印刷", "席が無い")
+	tab.row("e\u0301te\u0301", "ｆｕｌｌ 🎭")
+	for limit, want := range map[int]string{
+		0:  "KIND        ERROR\n切符を印刷  席が無い\ne\u0301te\u0301         ｆｕｌｌ 🎭\n",
+		24: "KIND        ERROR\n切符を印刷  席が無い\ne\u0301te\u0301         ｆｕｌｌ 🎭\n",
+		17: "KIND  ERROR\n切符を印刷\n  席が無い\ne\u0301te\u0301  ｆｕｌｌ 🎭\n",
+	} {
+		var out strings.Builder
+		must(t, tab.print(&out, limit))
+		if out.String() != want {
+			t.Errorf("%d columns:\n%swant\n%s", limit, out.String(), want)
+		}
+	}
+	for limit, want := range map[int]string{8: "席が無い", 7: "席が無…", 6: "席が…", 1: "…"} {
+		if got := cut("席が無い", limit); got != want {
+			t.Errorf("cut to %d: %s, want %s", limit, got, want)
+		}
+	}
+}
+
 func FuzzShown(f *testing.F) {
 	f.Add("\x1b[2J\u009b\U000e0041\xff")
 	f.Fuzz(func(t *testing.T, s string) {
