@@ -39,7 +39,7 @@ const (
 )
 
 // An Action is what somebody did by hand: a record of the audit trail, written by the very
-// script that did it, one for each job. The newest 50,000 are kept (about 5 MB), so that a
+// script that did it, one for each job. The newest 20,000 are kept (about 2 MB), so that a
 // replay of all dead letters does not push out what was done before.
 type Action struct {
 	Record   string    // its own stream ID, for Filter.Before

@@ -34,13 +34,13 @@ local function now()
   return tonumber(t[1]) + tonumber(t[2]) / 1000000
 end
 
--- Writes the audit trail, of which 50,000 records are kept: a replay of all dead letters writes
+-- Writes the audit trail, of which 20,000 records are kept: a replay of all dead letters writes
 -- 10,000, and must leave what was done before. ARGV[first] is how many names and values
 -- follow it. Called once the script has written something else: what Redis refuses
 -- for want of memory is refused there, and nothing has changed; from then on it refuses
 -- nothing. Returns the place behind the record in ARGV.
 local function record(key, first)
   local last = first + tonumber(ARGV[first])
-  redis.call('XADD', key, 'MAXLEN', '=', 50000, '*', unpack(ARGV, first + 1, last))
+  redis.call('XADD', key, 'MAXLEN', '=', 20000, '*', unpack(ARGV, first + 1, last))
   return last + 1
 end
