@@ -196,7 +196,7 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 	for _, bad := range []string{
 		`(kind, fields) VALUES ('act', '[]')`, `(kind, fields) VALUES ('act', '{')`, `(kind, fields) VALUES ('act', NULL)`,
 		`(kind, due) VALUES ('act', 'infinity')`, `(kind, due) VALUES ('act', '-infinity')`,
-		`(kind, due) VALUES ('act', '20000-01-01')`, `(kind, scheduled_at) VALUES ('act', 'infinity')`,
+		`(kind, due) VALUES ('act', '20000-01-01')`, `(kind, scheduled_at) VALUES ('act', 'infinity')`, `(kind, scheduled_at) VALUES ('act', '-infinity')`,
 	} {
 		if _, err := f.pool.Exec(t.Context(), `INSERT INTO jobs.outbox `+bad); err == nil {
 			t.Errorf("taken: %s", bad)
