@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/outbox"
@@ -102,6 +103,27 @@ func TestWhatTheClientRefusesIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	}
 }
 
+// What the table would refuse is refused before anything is sent, and nothing else.
+func TestAsManyFieldsAsARowMayHave(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const most = 64<<20 - len(`{"big":""}`)
+	big := func(n int) jobs.Job { return act.Job(jobs.Fields{"big": strings.Repeat("x", n)}) }
+	tx := f.begin()
+	err := f.box.Enqueue(t.Context(), tx, act.Job(nil), big(most+1))
+	if _, ok := errors.AsType[*jobs.EnqueueError](err); !ok || !strings.HasSuffix(err.Error(), "its fields are 67108865 bytes as JSON, and 67108864 are permitted") {
+		t.Errorf("%.300v", err)
+	}
+	_, err = tx.Exec(t.Context(), `INSERT INTO jobs.outbox (kind, fields) VALUES ('act', json_build_object('big', repeat('x', 64 << 20)))`)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.ConstraintName != "outbox_fields" {
+		t.Errorf("written by others: %v", err)
+	}
+	err = f.box.Enqueue(t.Context(), tx, big(most)) // which is sent, and not written only because the transaction has failed
+	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "25P02" {
+		t.Errorf("at the limit: %.300v", err)
+	}
+}
+
 // odd cannot be written as a field.
 type odd struct{ F func() }
 
@@ -165,6 +187,65 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 	return ctx
 }
 func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func TestVeryManyRowsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	batch := many(20_000) // more columns than a statement may have parameters
+	f.commit(batch...)
+	if n := f.lag().Rows; n != int64(len(batch)) {
+		t.Errorf("%d rows, want %d", n, len(batch))
+	}
+	if last := one[string](f, `SELECT outbox_id::text FROM jobs.outbox ORDER BY seq DESC LIMIT 1`); last != batch[len(batch)-1].ID {
+		t.Errorf("the last row is %s", last)
+	}
+}
+
+// A savepoint is a transaction in the transaction.
+func TestEnqueueWithinASavepoint(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx := f.begin()
+	kept := many(4)
+	must(t, f.box.Enqueue(t.Context(), tx, kept[0]))
+	must(t, pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error { return f.box.Enqueue(t.Context(), tx, kept[1:3]...) }))
+	no := errors.New("no")
+	err := pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error {
+		must(t, f.box.Enqueue(t.Context(), tx, many(2)...))
+		return no
+	})
+	if !errors.Is(err, no) {
+		t.Fatal(err)
+	}
+	must(t, f.box.Enqueue(t.Context(), tx, kept[3]))
+	must(t, tx.Commit(t.Context()))
+	f.relay(outbox.RelayConfig{})
+	if diff := cmp.Diff(ids(kept), f.await(4)); diff != "" {
+		t.Errorf("carried (-want +got):\n%s", diff)
+	}
+}
+
+func TestEnqueueInATransactionThatHasFailed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx := f.begin()
+	must(t, f.box.Enqueue(t.Context(), tx, act.Job(nil)))
+	if _, err := tx.Exec(t.Context(), `SELECT 1 / 0`); err == nil {
+		t.Fatal("it has not failed")
+	}
+	for _, n := range []int{1, 2} {
+		err := f.box.Enqueue(t.Context(), tx, many(n)...)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "25P02" || !strings.HasPrefix(err.Error(), "outbox: enqueue: ") {
+			t.Errorf("%d jobs: %v", n, err)
+		}
+	}
+	if err := tx.Commit(t.Context()); !errors.Is(err, pgx.ErrTxCommitRollback) {
+		t.Errorf("COMMIT: %v", err)
+	}
+	if lag := f.lag(); lag.Rows != 0 {
+		t.Errorf("%d rows were written", lag.Rows)
+	}
+}
 
 func TestAnnotateAndTheJobInTheContext(t *testing.T) {
 	t.Parallel()

@@ -50,12 +50,20 @@ func legible(name string) string {
 // PurgeOnce forgets what Once has noted longer ago than olderThan (0: 30 days), as Purge does, and returns how many jobs
 // that were. A job that runs again after that, replayed from the dead letters, say, has its effect again.
 func (o Outbox) PurgeOnce(ctx context.Context, db DB, olderThan time.Duration) (int64, error) {
-	n, err := purge(ctx, db, or(olderThan, 30*24*time.Hour), `
-		DELETE FROM `+o.format("once")+` WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM `+o.format("once")+` WHERE done_at < now() - %s
-			ORDER BY done_at LIMIT %d FOR UPDATE SKIP LOCKED))`)
+	n, err := o.purgeOnce(ctx, db, or(olderThan, 30*24*time.Hour))
 	if err != nil {
 		return n, fmt.Errorf("outbox: purge once: %w", err)
 	}
 	return n, nil
+}
+
+func (o Outbox) purgeOnce(ctx context.Context, db DB, olderThan time.Duration) (int64, error) {
+	old, err := before(olderThan)
+	if err != nil {
+		return 0, err
+	}
+	return purge(ctx, db, fmt.Sprintf(`
+		DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM %[1]s WHERE done_at < %[2]s ORDER BY done_at LIMIT %[3]d FOR UPDATE SKIP LOCKED))`,
+		o.table("once"), old, purgeBatch))
 }

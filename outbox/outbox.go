@@ -57,8 +57,8 @@ func Once(ctx context.Context, tx pgx.Tx, job jobs.Job) (first bool, err error) 
 }
 
 // Enqueue writes jobs as rows, in one round trip: all or none, with tx. A job that Client.Enqueue would refuse is refused
-// here as there, with a *jobs.EnqueueError and before anything is written, and so is one whose ID is no UUID: a number
-// would come again in another database. A Job value that has a row already gets no second one, so that a transaction may
+// here as there, with a *jobs.EnqueueError and before anything is written, and so is one with more than 64 MiB of fields as
+// JSON, and one whose ID is no UUID: a number would come again in another database. A Job value that has a row already gets no second one, so that a transaction may
 // be tried again whose COMMIT was never answered.
 //
 // A job's RequestID and Trace come from Annotate or from the job in ctx where they are empty. In(d) counts from when tx

@@ -27,28 +27,35 @@ func (o Outbox) Purge(ctx context.Context, db DB, olderThan time.Duration) (int6
 }
 
 func (o Outbox) purge(ctx context.Context, db DB, olderThan time.Duration) (n int64, err error) {
+	old, err := before(olderThan)
+	if err != nil {
+		return 0, err
+	}
 	var blocks int64
 	err = db.QueryRow(ctx, `SELECT pg_relation_size($1::regclass) / current_setting('block_size')::int`,
 		pgx.QueryExecModeExec, o.table("outbox")).Scan(&blocks)
 	for from := int64(0); err == nil && from < blocks; from += slice {
 		var some int64
-		some, err = purge(ctx, db, olderThan, fmt.Sprintf(`
+		some, err = purge(ctx, db, fmt.Sprintf(`
 			DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(
-				SELECT ctid FROM %[1]s WHERE ctid >= '(%[2]d,0)' AND ctid < '(%[3]d,0)' AND published_at < now() - %%s
-				LIMIT %%d FOR UPDATE SKIP LOCKED))`, o.format("outbox"), from, from+slice))
+				SELECT ctid FROM %[1]s WHERE ctid >= '(%[2]d,0)' AND ctid < '(%[3]d,0)' AND published_at < %[4]s
+				LIMIT %[5]d FOR UPDATE SKIP LOCKED))`, o.table("outbox"), from, from+slice, old, purgeBatch))
 		n += some
 	}
 	return n, err
 }
 
-// purge runs a statement, without its age and its limit, until it finds less than a batch. (An array is made once; what
-// stands behind IN may be asked for again and again, and then there are more than the limit.)
-func purge(ctx context.Context, db DB, olderThan time.Duration, statement string) (n int64, err error) {
+// before is when something was that is older than that, as PostgreSQL reads it.
+func before(olderThan time.Duration) (string, error) {
 	if olderThan < 0 {
-		return 0, fmt.Errorf("a negative age: %s", olderThan)
+		return "", fmt.Errorf("a negative age: %s", olderThan)
 	}
-	age := fmt.Sprintf("%d * interval '1 microsecond'", olderThan.Microseconds())
-	statement = fmt.Sprintf(statement, age, purgeBatch)
+	return fmt.Sprintf("now() - %d * interval '1 microsecond'", olderThan.Microseconds()), nil
+}
+
+// purge runs a statement until it finds less than a batch. (An array is made once; what stands behind IN may be asked for
+// again and again, and then there are more than the limit.)
+func purge(ctx context.Context, db DB, statement string) (n int64, err error) {
 	for {
 		tag, err := db.Exec(ctx, statement)
 		n += tag.RowsAffected()
@@ -67,13 +74,15 @@ type Lag struct {
 // Lag counts what waits. It is zero, but for moments, where a relay runs; its age is what to alert on.
 func (o Outbox) Lag(ctx context.Context, db DB) (Lag, error) {
 	var rows, micros int64
+	// Who writes a row may have given it a time that is no age: infinity, say.
 	err := db.QueryRow(ctx, `
-		SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(created_at)) * 1000000, 0)::bigint
+		SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() -
+			min(least(greatest(created_at, 'epoch'), clock_timestamp()))) * 1000000, 0)::bigint
 		FROM `+o.table("outbox")+` WHERE published_at IS NULL`, pgx.QueryExecModeSimpleProtocol).Scan(&rows, &micros)
 	if err != nil {
 		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
 	}
-	return Lag{Rows: rows, Oldest: time.Duration(max(0, micros)) * time.Microsecond}, nil
+	return Lag{Rows: rows, Oldest: time.Duration(micros) * time.Microsecond}, nil
 }
 
 func or[T comparable](value, zero T) T {

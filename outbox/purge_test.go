@@ -77,13 +77,54 @@ func TestPurgePassesOverWhatIsLocked(t *testing.T) {
 func TestAgesThatCannotBeMeant(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.exec(`INSERT INTO jobs.outbox (kind, published_at) VALUES ('act', now()); INSERT INTO jobs.once (kind, job_id) VALUES ('act', '1')`)
-	for name, purge := range map[string]func(context.Context, outbox.DB, time.Duration) (int64, error){
-		"outbox: purge: ": f.box.Purge, "outbox: purge once: ": f.box.PurgeOnce,
+	for _, rows := range []string{ // none and one
+		``, `INSERT INTO jobs.outbox (kind, published_at) VALUES ('act', now()); INSERT INTO jobs.once (kind, job_id) VALUES ('act', '1')`,
 	} {
-		if n, err := purge(t.Context(), f.pool, -time.Hour); n != 0 || err == nil || !strings.HasPrefix(err.Error(), name) {
-			t.Errorf("%s%d, %v", name, n, err)
+		f.exec(rows)
+		for name, purge := range map[string]func(context.Context, outbox.DB, time.Duration) (int64, error){
+			"outbox: purge: ": f.box.Purge, "outbox: purge once: ": f.box.PurgeOnce,
+		} {
+			if n, err := purge(t.Context(), f.pool, -time.Hour); n != 0 || err == nil || !strings.HasPrefix(err.Error(), name) {
+				t.Errorf("%s%d, %v", name, n, err)
+			}
 		}
+	}
+}
+
+// A row that somebody wants carried again while a purge is at it is not deleted.
+func TestPurgeLeavesARowThatIsToBeCarriedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if n, err := f.box.Purge(t.Context(), f.pool, 0); n != 0 || err != nil {
+		t.Errorf("of an empty table: purged %d, %v", n, err)
+	}
+	f.exec(`INSERT INTO jobs.outbox (kind, published_at) SELECT 'old', now() - interval '8 days' FROM generate_series(1, 3)`)
+	f.exec(`CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN OLD; END $$;
+		CREATE TRIGGER again BEFORE DELETE ON jobs.outbox FOR EACH ROW WHEN (OLD.seq = 1) EXECUTE FUNCTION again()`)
+	held, again := f.begin(), f.begin()
+	_, err := held.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`)
+	must(t, err)
+	_, err = again.Exec(t.Context(), `UPDATE jobs.outbox SET published_at = NULL WHERE seq = 2`)
+	must(t, err)
+	done := make(chan int64)
+	go func() {
+		n, err := f.box.Purge(t.Context(), f.pool, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- n
+	}()
+	f.eventually("the purge has chosen its rows", func() bool {
+		return one[bool](f, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory')`)
+	})
+	must(t, again.Commit(t.Context()))
+	must(t, held.Rollback(t.Context()))
+	if n := <-done; n != 2 {
+		t.Errorf("purged %d, want 2", n)
+	}
+	if lag := f.lag(); lag.Rows != 1 {
+		t.Errorf("%d rows wait, want 1", lag.Rows)
 	}
 }
 
@@ -101,5 +142,20 @@ func TestLag(t *testing.T) {
 	_, err := outbox.Outbox{Schema: "elsewhere"}.Lag(t.Context(), f.pool)
 	if err == nil || !strings.HasPrefix(err.Error(), "outbox: lag: ") {
 		t.Errorf("without a table: %v", err)
+	}
+}
+
+// Whoever writes a row may give it any time, and is not to make it impossible to ask.
+func TestLagOfRowsWithAnyTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for created, old := range map[string]bool{
+		"infinity": false, "9999-12-31": false, "1900-01-01": true, "4713-01-01 BC": true, "-infinity": true,
+	} {
+		f.exec(`DELETE FROM jobs.outbox`)
+		f.exec(`INSERT INTO jobs.outbox (kind, created_at) VALUES ('act', $1::text::timestamptz)`, created)
+		if lag := f.lag(); lag.Rows != 1 || lag.Oldest < 0 || (lag.Oldest > 50*365*24*time.Hour) != old {
+			t.Errorf("%s: %+v", created, lag)
+		}
 	}
 }

@@ -131,6 +131,38 @@ func TestWhereTransactionsAreSerializableAndReadOnly(t *testing.T) {
 	}
 }
 
+// Each statement sees what is committed, whatever transactions are unless they say it themselves: a row that is changed
+// between the beginning of a relay's transaction and its read is carried as it is then.
+func TestARowThatIsChangedBeforeTheRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	job := f.commit(act.Job(nil))[0]
+	g := *f
+	g.pool = newPool(t, f.url, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+		c.ConnConfig.Tracer = beforeRead(sync.OnceFunc(func() { f.exec(`UPDATE jobs.outbox SET request_id = 'changed'`) }))
+	})
+	var log journal
+	g.relay(outbox.RelayConfig{Logger: log.logger(t)})
+	if got := f.await(1); got[0] != job.ID || f.entries()[0].Values["request_id"] != "changed" {
+		t.Errorf("carried: %v", f.entries()[0].Values)
+	}
+	if strings.Contains(log.String(), "trouble") {
+		t.Error("there was trouble")
+	}
+}
+
+// beforeRead is called before each read of a relay.
+type beforeRead func()
+
+func (b beforeRead) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.HasPrefix(q.SQL, "SELECT ctid") {
+		b()
+	}
+	return ctx
+}
+func (beforeRead) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
 // Rows written by another program.
 func TestRowsOfOtherPrograms(t *testing.T) {
 	t.Parallel()
@@ -164,7 +196,7 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 	for _, bad := range []string{
 		`(kind, fields) VALUES ('act', '[]')`, `(kind, fields) VALUES ('act', '{')`, `(kind, fields) VALUES ('act', NULL)`,
 		`(kind, due) VALUES ('act', 'infinity')`, `(kind, due) VALUES ('act', '-infinity')`,
-		`(kind, due) VALUES ('act', '20000-01-01')`, `(kind, scheduled_at) VALUES ('act', 'infinity')`,
+		`(kind, due) VALUES ('act', '20000-01-01')`, `(kind, scheduled_at) VALUES ('act', 'infinity')`, `(kind, scheduled_at) VALUES ('act', '-infinity')`,
 	} {
 		if _, err := f.pool.Exec(t.Context(), `INSERT INTO jobs.outbox `+bad); err == nil {
 			t.Errorf("taken: %s", bad)
@@ -176,12 +208,15 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 func TestRowsThatAreNoJobs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	many := make(map[string]string)
-	for i := range 1001 {
-		many[fmt.Sprint(i)] = ""
+	manyFields := func(n int) string {
+		all := make(map[string]string)
+		for i := range n {
+			all[fmt.Sprint(i)] = ""
+		}
+		text, err := json.Marshal(all)
+		must(t, err)
+		return string(text)
 	}
-	tooMany, err := json.Marshal(many)
-	must(t, err)
 	before := f.commit(act.Job(nil))
 	bad := []struct{ kind, fields, want string }{
 		{"", `{}`, "a kind without a name"},
@@ -190,7 +225,8 @@ func TestRowsThatAreNoJobs(t *testing.T) {
 		{"act", `{"error": "x", "n": 1}`, `the field name "error" is reserved`},
 		{"act", `{"fields_base64": {"a": "b"}}`, "is not base64"},
 		{"act", `{"fields_base64": {}, "a": "b"}`, "an object beside other fields"},
-		{"act", string(tooMany), "it has 1001 fields"},
+		{"act", manyFields(1001), "it has 1001 fields"},
+		{"act", manyFields(997), "it has 1001 fields"}, // with its kind, its ID, its request's and its attempts
 	}
 	for _, b := range bad {
 		f.exec(`INSERT INTO jobs.outbox (kind, fields, request_id) VALUES ($1, $2, '7f3a')`, b.kind, b.fields)
@@ -206,7 +242,9 @@ func TestRowsThatAreNoJobs(t *testing.T) {
 		must(t, err)
 		b := bad[i]
 		row := one[string](f, `SELECT outbox_id::text FROM jobs.outbox ORDER BY seq OFFSET $1 LIMIT 1`, i+1)
-		if !strings.Contains(letter.Error, b.want) || letter.Reason != jobs.ReasonUndecodable || letter.Raw != b.fields ||
+		where := one[string](f, `SELECT 'row ' || seq || ' of the outbox: ' FROM jobs.outbox ORDER BY seq OFFSET $1 LIMIT 1`, i+1)
+		if !strings.Contains(letter.Error, where) || !strings.Contains(letter.Error, b.want) ||
+			letter.Reason != jobs.ReasonUndecodable || letter.Raw != b.fields ||
 			letter.Kind != b.kind || letter.ID != row || letter.RequestID != "7f3a" || letter.Attempts != 0 {
 			t.Errorf("letter %d: %+v, want %+v of row %s", i, letter, b, row)
 		}
@@ -220,6 +258,29 @@ func TestRowsThatAreNoJobs(t *testing.T) {
 	}
 	f.exec(`UPDATE jobs.outbox SET kind = 'act', published_at = NULL WHERE kind = 'a b'`) // and a human has corrected it
 	f.await(3)
+}
+
+// However large a row that is no job, its dead letter is not.
+func TestDeadLettersOfLargeRows(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.exec(`INSERT INTO jobs.outbox (kind, trace, fields) VALUES ('a b', '4bf9', json_build_object('big', repeat('x', 3 << 20)))`)
+	f.relay(outbox.RelayConfig{})
+	f.await(0)
+	n := 0
+	for letter, err := range f.client.DeadLetters().List(t.Context(), jobs.Filter{}) {
+		must(t, err)
+		n++
+		if len(letter.Raw) != 1<<20 || !strings.HasPrefix(letter.Raw, `{"big" : "xxx`) || !strings.HasSuffix(letter.Raw, "[cut, 3145740 bytes]") {
+			t.Errorf("of the row %d bytes are kept, %.20q … %q", len(letter.Raw), letter.Raw, letter.Raw[max(0, len(letter.Raw)-30):])
+		}
+		if letter.Trace != "4bf9" {
+			t.Errorf("its trace is %q", letter.Trace)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d dead letters, want 1", n)
+	}
 }
 
 func TestOldDeadLettersFallOut(t *testing.T) {

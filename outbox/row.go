@@ -38,6 +38,9 @@ const (
 	atTime
 )
 
+// mostFields is how many bytes the arguments may have as JSON. The table refuses more, and is not to be asked.
+const mostFields = 64 << 20
+
 // add appends a job, or says why it cannot be.
 func (c *columns) add(ctx context.Context, j jobs.Job, annotate func(context.Context, *jobs.Job)) error {
 	item, err := handoff.Item(ctx, j, annotate)
@@ -54,10 +57,13 @@ func (c *columns) add(ctx context.Context, j jobs.Job, annotate func(context.Con
 		return err
 	}
 	own := record.Arguments(m)
+	requestID, trace := column(m, own, "request_id"), column(m, own, "trace")
+	text := fields.Member(own)
+	if len(text) > mostFields {
+		return fmt.Errorf("its fields are %d bytes as JSON, and %d are permitted", len(text), mostFields)
+	}
 	c.id, c.kind, c.tick = append(c.id, id), append(c.kind, m["kind"]), append(c.tick, m["scheduled_at"])
-	c.requestID = append(c.requestID, column(m, own, "request_id"))
-	c.trace = append(c.trace, column(m, own, "trace"))
-	c.fields = append(c.fields, fields.Member(own))
+	c.requestID, c.trace, c.fields = append(c.requestID, requestID), append(c.trace, trace), append(c.fields, text)
 	c.how, c.micros = append(c.how, how), append(c.micros, micros)
 	return nil
 }
