@@ -204,6 +204,9 @@ func (r *Relay) step(ctx context.Context) (time.Duration, error) {
 	mine, err := r.carry(ctx)
 	if r.wary = err != nil; r.wary {
 		r.reach = reach{}
+		if n := len(r.rows); n > 1 {
+			r.most = n / 2 // it may have been too much for the time there is
+		}
 		return 0, err
 	}
 	r.pace.Over()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -344,6 +345,33 @@ func TestLargeRowsGoInSmallerBatches(t *testing.T) {
 	f.await(2030)
 	if n := trips.transactions.Load() - before; n > 20 {
 		t.Errorf("%d transactions of 2,000 small rows: the batches did not grow again", n)
+	}
+}
+
+// A batch that does not come through in the time there is goes in halves, and not again and again as it is.
+func TestABatchThatFailsGoesInHalves(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.rdb.AddHook(narrow(150))
+	batch := many(400)
+	f.commit(batch...)
+	f.relay(outbox.RelayConfig{})
+	if diff := cmp.Diff(ids(batch), f.await(400)); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// narrow is a connection that is cut where more commands than that are sent at once.
+type narrow int
+
+func (narrow) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (narrow) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (n narrow) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if len(cmds) > int(n) {
+			return io.ErrUnexpectedEOF
+		}
+		return next(ctx, cmds)
 	}
 }
 
