@@ -245,7 +245,7 @@ func TestLostLeasesAreCounted(t *testing.T) {
 		<-running
 		p, err := q.rdb.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: "jobs", Group: "workers", Start: "-", End: "+", Count: 1}).Result()
 		must(t, err)
-		must(t, q.rdb.XAck(t.Context(), "jobs", "workers", p[0].ID).Err())
+		must(t, q.rdb.XClaim(t.Context(), &redis.XClaimArgs{Stream: "jobs", Group: "workers", Consumer: "another", Messages: []string{p[0].ID}}).Err())
 		q.await(jobs.EventLeaseLost, nil)
 		q.moved(map[string]float64{"jobs.leases.lost{jobs.kind=mail}": 1})
 		q.until("messaging.process.duration{error.type=lease_lost,jobs.kind=mail,messaging.operation.name=process}", 1)
