@@ -208,7 +208,7 @@ func TestObserveWhatGoesWrong(t *testing.T) {
 		if e := es.one(t, jobs.EventReturned, ""); e.Job.Kind != "hung" || e.Took < time.Second {
 			t.Errorf("%+v", e)
 		}
-		must(t, q.rdb.XAck(t.Context(), q.key("jobs"), "workers", entry).Err()) // so that it is lost again
+		q.hold("thief", entry, 0, 3) // so that it is lost again
 		must(t, w.stop())
 	})
 }
