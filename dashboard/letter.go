@@ -105,14 +105,12 @@ func (d *dashboard) goneLetter(ctx context.Context, entry string) (page, error) 
 	var l letter
 	ms, _, _ := strings.Cut(entry, "-")
 	died, _ := time.ParseDuration(ms + "ms")
-	for a, err := range d.client.Audit(ctx, jobs.Filter{Since: time.UnixMilli(died.Milliseconds())}) {
+	for a, err := range d.client.Audit(ctx, jobs.Filter{Entry: entry, Since: time.UnixMilli(died.Milliseconds())}) {
 		if err != nil {
 			l.Trouble = err.Error()
 			break
 		}
-		if a.Entry == entry {
-			l.History = append(l.History, a)
-		}
+		l.History = append(l.History, a)
 	}
 	p.Data = l
 	return p, nil
