@@ -439,6 +439,7 @@ type Runner struct {
 	periodic []*periodic
 
 	leases    leases
+	queue     queue
 	alarm     alarm
 	contact   loops.Contact
 	ended     chan *run       // runs that have come to a conclusion

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -314,8 +315,8 @@ func (run *run) view() Job {
 	return j
 }
 
-// begin starts the handler, on a goroutine of its own: the only ones that are not started
-// in Run. Each ends in r.ended, once.
+// begin starts the handler, on another goroutine: the only ones that are not started in
+// Run. Each run ends in r.ended, once.
 func (run *run) begin(r *Runner) {
 	switch {
 	case run.bad != nil:
@@ -326,8 +327,56 @@ func (run *run) begin(r *Runner) {
 		if r.alarm.before(run.deadline) {
 			r.alarm.ring()
 		}
-		go run.work(r)
+		r.queue.put(r, run)
 	}
+}
+
+// A queue are runs that nobody works at yet. While there are any, a goroutine is on its way
+// that has nothing else to do: so none waits for another's handler. But one whose handler
+// has come back goes on with the next, since a goroutine costs more than a short job.
+type queue struct {
+	mu     sync.Mutex
+	runs   []*run
+	coming bool // that goroutine
+}
+
+func (q *queue) put(r *Runner, run *run) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.runs = append(q.runs, run)
+	q.call(r)
+}
+
+// call sees to it that a goroutine is on its way.
+func (q *queue) call(r *Runner) {
+	if len(q.runs) > 0 && !q.coming {
+		q.coming = true
+		go q.work(r)
+	}
+}
+
+// work works at runs until there are no more.
+func (q *queue) work(r *Runner) {
+	for run := q.take(r, true); run != nil; run = q.take(r, false) {
+		run.work(r)
+	}
+}
+
+// take takes the first run there is, for a goroutine that has come just now, or has not.
+func (q *queue) take(r *Runner, came bool) *run {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if came {
+		q.coming = false
+	}
+	if len(q.runs) == 0 {
+		return nil
+	}
+	first := q.runs[0]
+	q.runs[0] = nil
+	q.runs = q.runs[1:]
+	q.call(r)
+	return first
 }
 
 // work runs the handler. It comes to a conclusion whatever the handler does, also where

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -36,9 +37,15 @@ func readEntries(raw []byte) ([]Entry, error) {
 // reader reads RESP2 and RESP3: a map of streams is one, and an array of pairs, or of
 // names and streams in turn, is the other.
 type reader struct {
-	rest []byte
-	err  error
+	rest  []byte
+	err   error
+	parts []part // of the present entry: its ID, and names and values in turn
 }
+
+// part is a string's place in its entry.
+type part struct{ from, to int }
+
+func (p part) of(text string) string { return text[p.from:p.to] }
 
 func (r *reader) fail(what string) {
 	if r.err == nil {
@@ -49,6 +56,24 @@ func (r *reader) fail(what string) {
 
 // header reads a line: its type, and the number that it bears, -1 for null.
 func (r *reader) header() (kind byte, n int) {
+	const longest = len("*999999999")
+	line := r.rest[:min(len(r.rest), longest+2)]
+	for i := 1; i < len(line); i++ {
+		switch c := line[i]; {
+		case '0' <= c && c <= '9':
+			n = 10*n + int(c-'0')
+			continue
+		case c == '\r' && i > 1 && i+1 < len(line) && line[i+1] == '\n' && (line[0] == '$' || line[0] == '*' || line[0] == '%'):
+			r.rest = r.rest[i+2:]
+			return line[0], n
+		}
+		break
+	}
+	return r.rare()
+}
+
+// rare is header for what is no plain count.
+func (r *reader) rare() (kind byte, n int) {
 	line, ok := r.line()
 	if !ok {
 		return 0, 0
@@ -70,30 +95,22 @@ func (r *reader) header() (kind byte, n int) {
 }
 
 func (r *reader) line() ([]byte, bool) {
-	for i := 0; i+1 < len(r.rest); i++ {
-		if r.rest[i] == '\r' && r.rest[i+1] == '\n' {
-			line := r.rest[:i]
-			r.rest = r.rest[i+2:]
-			return line, len(line) > 0
-		}
-	}
-	if r.err == nil {
+	line, rest, ok := bytes.Cut(r.rest, []byte("\r\n"))
+	if r.rest = rest; !ok && r.err == nil {
 		r.err = errors.New("a reply that breaks off")
 	}
-	r.rest = nil
-	return nil, false
+	return line, ok && len(line) > 0
 }
 
-// bulk reads a string, as a part of the reply.
-func (r *reader) bulk() []byte {
+// skip reads a string, and returns how long it is.
+func (r *reader) skip() int {
 	kind, n := r.header()
-	if r.err != nil || kind != '$' || n < 0 || n+2 > len(r.rest) {
+	if r.err != nil || kind != '$' || n < 0 || n > len(r.rest)-2 {
 		r.fail("no string where one should be")
-		return nil
+		return 0
 	}
-	s := r.rest[:n]
 	r.rest = r.rest[n+2:]
-	return s
+	return n
 }
 
 func (r *reader) streams() []Entry {
@@ -104,7 +121,7 @@ func (r *reader) streams() []Entry {
 	if kind == '*' && len(r.rest) > 0 && r.rest[0] == '*' {
 		r.header() // the pair
 	}
-	r.bulk() // the stream's name
+	r.skip() // the stream's name
 	_, n = r.header()
 	if n > len(r.rest) {
 		r.fail("more entries than it has bytes")
@@ -119,35 +136,31 @@ func (r *reader) streams() []Entry {
 	return all
 }
 
-// entry copies what it keeps: a job that takes long must not hold on to the whole reply.
+// entry copies what it keeps, in one piece: a job that takes long must not hold on to the
+// whole reply.
 func (r *reader) entry() Entry {
 	r.header()
 	begin := r.rest
-	r.bulk() // the ID
+	r.parts = r.parts[:0]
+	r.part(begin)
 	_, n := r.header()
-	for range n {
-		r.bulk()
+	for i := 0; i < n && r.err == nil; i++ {
+		r.part(begin)
 	}
 	if r.err != nil {
 		return Entry{}
 	}
-	own := reader{rest: begin[:len(begin)-len(r.rest)]}
-	return own.copied(string(own.rest), max(n, 0)/2)
-}
-
-// copied reads an entry again, as parts of text, which is the same bytes.
-func (r *reader) copied(text string, n int) Entry {
-	part := func() string {
-		s := r.bulk()
-		end := len(text) - len(r.rest) - 2
-		return text[end-len(s) : end]
-	}
-	e := Entry{ID: part()}
-	r.header()
-	e.Fields = make(map[string]string, n)
-	for range n {
-		name := part()
-		e.Fields[name] = part()
+	text := string(begin[:len(begin)-len(r.rest)])
+	e := Entry{ID: r.parts[0].of(text), Fields: make(map[string]string, max(n, 0)/2)}
+	for pairs := r.parts[1:]; len(pairs) > 1; pairs = pairs[2:] {
+		e.Fields[pairs[0].of(text)] = pairs[1].of(text)
 	}
 	return e
+}
+
+// part notes the place of a string in its entry, which begins at begin.
+func (r *reader) part(begin []byte) {
+	n := r.skip()
+	end := len(begin) - len(r.rest) - len("\r\n")
+	r.parts = append(r.parts, part{end - n, end})
 }

@@ -31,6 +31,10 @@ func TestReadEntries(t *testing.T) {
 		"more than that":        {"*-1\r\n:1\r\n", 0, "behind its end"},
 		"a number that is none": {"*x\r\n", 0, `"*x"`},
 		"far too many":          {"*1\r\n*2\r\n$4\r\njobs\r\n*999999999\r\n", 0, "more entries"},
+		"far too many fields":   {"*1\r\n*2\r\n$4\r\njobs\r\n*1\r\n*2\r\n$3\r\n1-0\r\n*999999999\r\n", 0, "breaks off"},
+		"a length out of range": {"*1\r\n*2\r\n$99999999999999999999\r\njobs\r\n", 0, "9999"},
+		"a length beyond it":    {"*1\r\n*2\r\n$9\r\njobs\r\n", 0, "no string"},
+		"a length of 19 digits": {"*1\r\n*2\r\n$9223372036854775807\r\njobs\r\n", 0, "no string"},
 		"nothing":               {"", 0, "breaks off"},
 	}
 	for name, test := range tests {
