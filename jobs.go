@@ -773,9 +773,13 @@ func (l *loop) receive(ctx context.Context, asked time.Time, delivery int, entri
 	if len(entries) > 0 && time.Since(asked) > l.cfg.Lease/2 {
 		entries = l.stillOurs(ctx, entries)
 	}
+	runs := make([]*run, 0, len(entries))
 	for _, e := range entries {
-		l.start(e, delivery)
+		if run := l.admit(e, delivery); run != nil {
+			runs = append(runs, run)
+		}
 	}
+	l.queue.put(l.Runner, runs...)
 }
 
 func (l *loop) stillOurs(ctx context.Context, entries []store.Entry) []store.Entry {
@@ -790,16 +794,16 @@ func (l *loop) stillOurs(ctx context.Context, entries []store.Entry) []store.Ent
 	return slices.DeleteFunc(entries, func(e store.Entry) bool { return slices.Contains(lost, e.ID) })
 }
 
-// start runs an entry in a slot. What already runs here goes on as the owner of the new
+// admit gives an entry a slot. What already runs here, nil, goes on as the owner of the new
 // delivery: the group was made again, or Redis has lost writes.
-func (l *loop) start(e store.Entry, delivery int) {
+func (l *loop) admit(e store.Entry, delivery int) *run {
 	run := l.newRun(l.base, e, delivery)
 	if !l.leases.add(run) {
-		return
+		return nil
 	}
 	l.busy++
 	l.delivered(run)
-	run.begin(l.Runner)
+	return run
 }
 
 // wait waits for news: an entry, an end, or candidates of the sweep. There is one blocked

@@ -315,19 +315,18 @@ func (run *run) view() Job {
 	return j
 }
 
-// begin starts the handler, on another goroutine: the only ones that are not started in
-// Run. Each run ends in r.ended, once.
-func (run *run) begin(r *Runner) {
+// work comes to a conclusion, on a goroutine that is not of Run's. Each run ends in r.ended, once.
+func (run *run) work(r *Runner) {
 	switch {
 	case run.bad != nil:
-		go run.end(r, conclude(Policy{}, 0, &undecodable{run.bad}, nil, ""))
+		run.end(r, conclude(Policy{}, 0, &undecodable{run.bad}, nil, ""))
 	case run.handler == nil:
-		go func() { run.end(r, r.park(run)) }()
+		run.end(r, r.park(run))
 	default:
 		if r.alarm.before(run.deadline) {
 			r.alarm.ring()
 		}
-		r.queue.put(r, run)
+		run.handle(r)
 	}
 }
 
@@ -340,10 +339,10 @@ type queue struct {
 	coming bool // that goroutine
 }
 
-func (q *queue) put(r *Runner, run *run) {
+func (q *queue) put(r *Runner, runs ...*run) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.runs = append(q.runs, run)
+	q.runs = append(q.runs, runs...)
 	q.call(r)
 }
 
@@ -379,9 +378,9 @@ func (q *queue) take(r *Runner, came bool) *run {
 	return first
 }
 
-// work runs the handler. It comes to a conclusion whatever the handler does, also where
+// handle runs the handler. It comes to a conclusion whatever the handler does, also where
 // that ends this goroutine.
-func (run *run) work(r *Runner) {
+func (run *run) handle(r *Runner) {
 	h, job := run.handler, run.job
 	if job.Fields = run.entry.Fields; h.copies {
 		job.Fields = record.Arguments(job.Fields)
