@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stagedoor/jobs/internal/fields"
 	"github.com/stagedoor/jobs/internal/store"
@@ -124,6 +125,9 @@ func Letter(e store.Entry, tried int, text, traceback string) map[string]string 
 
 // Bounded is s as valid UTF-8, at most n bytes, marked where it was cut.
 func Bounded(s string, n int) string {
+	if len(s) <= n && utf8.ValidString(s) {
+		return s
+	}
 	clean := strings.ToValidUTF8(s[:min(len(s), n+1)], "\uFFFD")
 	if len(s) <= n && len(clean) <= n {
 		return clean

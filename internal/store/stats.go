@@ -2,7 +2,7 @@ package store
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,7 +69,7 @@ func noKey(err error) bool { return strings.Contains(err.Error(), "no such key")
 
 // Time is the moment at which Redis gave a stream ID.
 func Time(id string) time.Time {
-	var ms int64
-	_, _ = fmt.Sscanf(id, "%d-", &ms)
+	text, _, _ := strings.Cut(id, "-")
+	ms, _ := strconv.ParseInt(text, 10, 64)
 	return time.UnixMilli(ms)
 }
