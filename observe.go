@@ -77,7 +77,7 @@ func (run *run) outcomeOf(err error) string {
 	if run.over.Load() || run.lost.Load() {
 		return ""
 	}
-	return conclude(run.handler.policy, run.job.Attempts, err, context.Cause(run), run.handler.what).outcome.String()
+	return run.concluding(err).outcome.String()
 }
 
 // An Event is something that a Middleware cannot see; its kind says which fields are set.

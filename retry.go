@@ -389,7 +389,7 @@ func (run *run) handle(r *Runner) {
 	drawn := false
 	defer func() {
 		if !drawn {
-			c = conclude(h.policy, job.Attempts, errGoexit, context.Cause(run), h.what)
+			c = run.concluding(errGoexit)
 		}
 		run.end(r, c)
 	}()
@@ -397,8 +397,16 @@ func (run *run) handle(r *Runner) {
 	if p := try(func() { err = run.timely(h.run(run, job)) }); p != nil {
 		err = p
 	}
-	c = conclude(h.policy, job.Attempts, err, context.Cause(run), h.what)
+	c = run.concluding(err)
 	drawn = true
+}
+
+// concluding is the conclusion if the handler ends now, with err.
+func (run *run) concluding(err error) conclusion {
+	if err == nil {
+		return conclusion{}
+	}
+	return conclude(run.handler.policy, run.job.Attempts, err, context.Cause(run), run.handler.what)
 }
 
 // An alarm is when the next timeout may be over: one clock for all runs, since most end
