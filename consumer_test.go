@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,46 @@ func TestFetchTakesNoMoreThanThereAreFreeSlots(t *testing.T) {
 		rs.wait(t, 40)
 		q.idle()
 	})
+}
+
+// Of what one trip has fetched none waits for another's handler, though a goroutine goes on with
+// the next job where a handler has come back.
+func TestWhatIsFetchedTogetherRunsTogether(t *testing.T) {
+	t.Parallel()
+	const several = 10
+	waits := jobs.NewKind[jobs.None]("waits", jobs.Policy{})
+	for name, others := range map[string]int{"alone": 0, "among others": several} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, q *queue) {
+				var rs runs
+				all := many(others)
+				for range others {
+					all = append(all, ends.Job(jobs.None{}))
+				}
+				for range several {
+					all = append(all, waits.Job(jobs.None{}))
+				}
+				rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+				q.enqueue(all...)
+				var here sync.WaitGroup
+				here.Add(several)
+				q.start(jobs.Config{Slots: len(all)}, handle(once, record[jobs.Fields](&rs)),
+					handle(waits, func(context.Context, jobs.None) error {
+						here.Done()
+						here.Wait()
+						return nil
+					}),
+					handle(ends, func(context.Context, jobs.None) error {
+						runtime.Goexit()
+						return nil
+					}))
+				rs.wait(t, others)
+				q.deadWithin(10*time.Second, others)
+				q.idle()
+			})
+		})
+	}
 }
 
 func TestR11_FetchNoFurtherThanFreeSlots(t *testing.T) {

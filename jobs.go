@@ -494,8 +494,9 @@ func NewRunner(c *Client, cfg Config) *Runner {
 }
 
 // Handle gives the handler of a kind to r: h is a function of the application's domain and
-// knows nothing of queues; what it needs of its job it finds by FromContext. Of several
-// middlewares the first is outermost, and all are inside of Config.Middleware.
+// knows nothing of queues; what it needs of its job it finds by FromContext. Its goroutine is
+// not for it alone: what it does to it (runtime.LockOSThread, pprof labels) it undoes. Of
+// several middlewares the first is outermost, and all are inside of Config.Middleware.
 //
 // It panics where the kind has a handler already, and names both places.
 func Handle[A any](r *Runner, k Kind[A], h func(ctx context.Context, args A) error, mw ...Middleware) {
