@@ -270,32 +270,39 @@ func has(name, arg string) func(cmd []string) bool {
 // What passes is waited for: each of these has an end.
 func TestPrepareMeetsWhatPasses(t *testing.T) {
 	each(t, func(q queue) {
-		proxy := servers.NewProxy(q, q.rdb.Options().Addr)
-		far := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})
-		defer far.Close()
-		for _, reply := range []string{
-			"LOADING Redis is loading the dataset in memory",
-			"READONLY You can't write against a read only replica.",
-			"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-			"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-			"MISCONF Redis is configured to save RDB snapshots",
-			"CLUSTERDOWN The cluster is down",
-		} {
-			for _, command := range []string{"type", "xgroup", "xack", "eval"} {
-				proxy.Hook(func(cmd []string) servers.Action {
-					if strings.EqualFold(cmd[0], command) {
-						return servers.ReplyError(reply)
-					}
-					return servers.Pass
-				})
-				q.passing(command+" meets "+reply, q.over(far, "w1").Prepare(q.Context()))
-			}
-		}
-		proxy.Hook(func([]string) servers.Action { return servers.CutBefore })
-		q.passing("a connection that is cut", q.over(far, "w1").Prepare(q.Context()))
-		proxy.Hook(nil)
-		q.must(q.over(far, "w1").Prepare(q.Context()))
+		q.meets([]string{"type", "xgroup", "xack", "eval"}, func(far *redis.Client) error { return q.over(far, "w1").Prepare(q.Context()) })
 	})
+}
+
+// meets sees to it that prepare, over a connection of its own, takes what any of commands is refused with for a while for
+// what passes, and a connection that is cut, too.
+func (q queue) meets(commands []string, prepare func(far *redis.Client) error) {
+	q.Helper()
+	proxy := servers.NewProxy(q, q.rdb.Options().Addr)
+	far := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})
+	defer far.Close()
+	for _, reply := range []string{
+		"LOADING Redis is loading the dataset in memory",
+		"READONLY You can't write against a read only replica.",
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"MISCONF Redis is configured to save RDB snapshots",
+		"CLUSTERDOWN The cluster is down",
+	} {
+		for _, command := range commands {
+			proxy.Hook(func(cmd []string) servers.Action {
+				if strings.EqualFold(cmd[0], command) {
+					return servers.ReplyError(reply)
+				}
+				return servers.Pass
+			})
+			q.passing(command+" meets "+reply, prepare(far))
+		}
+	}
+	proxy.Hook(func([]string) servers.Action { return servers.CutBefore })
+	q.passing("a connection that is cut", prepare(far))
+	proxy.Hook(nil)
+	q.must(prepare(far))
 }
 
 // A server that is full is no reason not to start: it may be emptied by working.
@@ -409,22 +416,7 @@ func (q queue) prepareRelayAs(server *servers.Redis, rules ...string) error {
 
 func TestPrepareRelayMeetsWhatPasses(t *testing.T) {
 	each(t, func(q queue) {
-		proxy := servers.NewProxy(q, q.rdb.Options().Addr)
-		far := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})
-		defer far.Close()
-		for _, command := range []string{"type", "time", "multi", "zadd", "eval"} {
-			proxy.Hook(func(cmd []string) servers.Action {
-				if strings.EqualFold(cmd[0], command) {
-					return servers.ReplyError("READONLY You can't write against a read only replica.")
-				}
-				return servers.Pass
-			})
-			q.passing(command, q.over(far, "").PrepareRelay(q.Context()))
-		}
-		proxy.Hook(func([]string) servers.Action { return servers.CutBefore })
-		q.passing("a connection that is cut", q.over(far, "").PrepareRelay(q.Context()))
-		proxy.Hook(nil)
-		q.must(q.over(far, "").PrepareRelay(q.Context()))
+		q.meets([]string{"type", "time", "multi", "zadd", "eval"}, func(far *redis.Client) error { return q.over(far, "").PrepareRelay(q.Context()) })
 	})
 }
 
