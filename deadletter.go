@@ -61,9 +61,9 @@ func readLetter(e store.Entry) DeadLetter {
 }
 
 // mournFor says that a job is dead.
-func (r *Runner) mournFor(entry string, letter Fields, dropped int64) {
-	d := readLetter(store.Entry{ID: entry, Fields: letter})
-	r.cfg.Logger.Error("jobs: dead-lettered", "job", d.Job, "reason", d.Reason, "err", d.Error, "entry", entry)
+func (r *Runner) mournFor(entry string, letter Fields, reason Reason, dropped int64) {
+	job, _ := parse(entry, letter)
+	r.cfg.Logger.Error("jobs: dead-lettered", "job", job, "reason", reason, "err", letter["error"], "entry", entry)
 	if dropped > 0 {
 		r.cfg.Logger.Warn("jobs: the oldest dead letters were dropped", "dropped", dropped, "kept", r.cfg.KeepDead)
 	}
@@ -71,9 +71,9 @@ func (r *Runner) mournFor(entry string, letter Fields, dropped int64) {
 		return
 	}
 	select {
-	case r.dead <- d:
+	case r.dead <- readLetter(store.Entry{ID: entry, Fields: letter}):
 	default:
-		r.cfg.Logger.Warn("jobs: OnDead is too slow, and is not told", "job", d.Job)
+		r.cfg.Logger.Warn("jobs: OnDead is too slow, and is not told", "job", job)
 	}
 }
 

@@ -225,7 +225,7 @@ func (r *Runner) buryMember(ctx context.Context, m store.Member) error {
 	dead := Fields{"raw": m.Raw, "attempts": "0", "error": record.Bounded(text, maxError), "traceback": ""}
 	entry, dropped, err := r.store.BuryMember(ctx, m, r.cfg.KeepDead, dead)
 	if err == nil && entry != "" {
-		r.mournFor(entry, dead, dropped)
+		r.mournFor(entry, dead, ReasonUndecodable, dropped)
 		r.buried(Job{ID: entry}, ReasonUndecodable, 0)
 	}
 	return err

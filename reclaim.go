@@ -270,7 +270,7 @@ func (r *Runner) bury(ctx context.Context, p store.Pending, least time.Duration,
 	dead := record.Letter(e, tried, c.text, "")
 	entry, dropped, err := r.store.BuryAs(ctx, p, least, r.cfg.KeepDead, dead)
 	if err == nil && entry != "" {
-		r.mournFor(entry, dead, dropped)
+		r.mournFor(entry, dead, c.reason, dropped)
 		r.buried(job, c.reason, p.Deliveries)
 	}
 	return err

@@ -638,7 +638,7 @@ func (l *loop) written(run *run) error {
 func (l *loop) mourned(run *run) error {
 	entry, dropped, err := run.reply.Buried()
 	if err == nil && entry != "" {
-		l.mournFor(entry, run.letter, dropped)
+		l.mournFor(entry, run.letter, run.reason, dropped)
 		l.settled(run)
 	}
 	return err

@@ -101,8 +101,10 @@ func Rewritten(e store.Entry) map[string]string {
 }
 
 // Original takes away what a runner has added, all but attempts.
-func Original(m map[string]string) map[string]string {
-	m = maps.Clone(m)
+func Original(m map[string]string) map[string]string { return bare(maps.Clone(m)) }
+
+// bare is Original of a map that may be changed.
+func bare(m map[string]string) map[string]string {
 	for _, name := range [...]string{"error", "traceback", "raw", "last_error", "unknown_since"} {
 		delete(m, name)
 	}
@@ -111,7 +113,7 @@ func Original(m map[string]string) map[string]string {
 
 // Letter is an entry's record as a dead letter.
 func Letter(e store.Entry, tried int, text, traceback string) map[string]string {
-	m := Original(Rewritten(e))
+	m := bare(Rewritten(e))
 	if store.TooMany(e.Fields) {
 		m = map[string]string{"job_id": e.ID, "raw": fields.Member(e.Fields)}
 		if kind := e.Fields["kind"]; kind != "" {
