@@ -39,12 +39,13 @@ type world struct {
 	others   *crashes.Process
 	client   *jobs.Client
 	history  crashes.History
-	known    sync.Mutex // guards the next two
+	known    sync.Mutex // guards the next three
 	jobs     []crashes.Job
-	entries  map[string]string // of jobs, as they were planted
-	lossy    bool              // the victim's replies get lost, and it lives
-	far      int64             // delayed jobs that nobody waits for
-	later    func()            // what happens when the victim is dead
+	entries  map[string]string          // of jobs, as they were planted
+	held     map[string]crashes.Holding // what was pending when the victim was dead
+	lossy    bool                       // the victim's replies get lost, and it lives
+	far      int64                      // delayed jobs that nobody waits for
+	later    func()                     // what happens when the victim is dead
 	periodic []jobs.Periodic
 	ticks    []string
 	cancel   context.CancelFunc // ends the victim's Run
@@ -180,6 +181,7 @@ func (w *world) play(a arrow, at crashes.Point) crashes.Verdict {
 	if w.later != nil {
 		w.later()
 	}
+	w.holds(w.look().Pending)
 	w.survive()
 	return crashes.Case{Jobs: w.jobs, Ticks: w.ticks, History: &w.history, Cut: cut, End: w.look(), Victim: "victim"}.Judge()
 }
@@ -289,7 +291,7 @@ func (w *world) stolen(id string) bool { return w.look().Pending[id].Owner == "g
 // counted looks whether this delivery is the one that it should be: those in silence, and this one. What was rewritten
 // since is another entry.
 func (w *world) counted(id string) {
-	job, entry := w.planted(id)
+	silent, entry := w.planted(id)
 	if entry == "" {
 		return
 	}
@@ -297,19 +299,26 @@ func (w *world) counted(id string) {
 		Stream: w.key("jobs"), Group: "workers", Start: entry, End: entry, Count: 1,
 	}).Result()
 	w.check(err)
-	if len(page) == 1 && page[0].RetryCount != int64(job.Deliveries)+1 {
-		w.t.Errorf("%s: %s runs at delivery %d, after %d in silence", w.name, id, page[0].RetryCount, job.Deliveries)
+	if len(page) == 1 && page[0].RetryCount != silent+1 {
+		w.t.Errorf("%s: %s runs at delivery %d, after %d in silence", w.name, id, page[0].RetryCount, silent)
 	}
 }
 
-// planted is a job as it was, and its entry then; "" where it was none.
-func (w *world) planted(id string) (crashes.Job, string) {
+// planted is how many deliveries of a job have ended in silence, that of a victim included which has died with it, and
+// its entry; "" where it was none.
+func (w *world) planted(id string) (silent int64, entry string) {
 	w.known.Lock()
 	defer w.known.Unlock()
 	for _, job := range w.jobs {
 		if job.ID == id {
-			return job, w.entries[id]
+			return max(int64(job.Deliveries), w.held[id].Deliveries), w.entries[id]
 		}
 	}
-	return crashes.Job{}, ""
+	return 0, ""
+}
+
+func (w *world) holds(held map[string]crashes.Holding) {
+	w.known.Lock()
+	defer w.known.Unlock()
+	w.held = held
 }
