@@ -23,7 +23,7 @@ func tiny(at addresses) spec {
 
 func TestEachMeasureOfOursAndTheFloors(t *testing.T) {
 	t.Parallel()
-	for _, peer := range []string{"ours", "floor", "raw"} {
+	for _, peer := range []string{"ours", "floor", "strict", "raw"} {
 		e, err := entryOf(peer)
 		if err != nil {
 			t.Fatal(err)

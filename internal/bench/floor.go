@@ -178,3 +178,54 @@ func (f *floor) left(ctx context.Context, s server) (int64, error) {
 }
 
 func (f *floor) close() error { return f.rdb.Close() }
+
+// strict is the floor of a loop that never has more in hand than it has slots for, as ours: what is lost with a worker, or
+// waits behind a job that takes long, is no more than that. Its handlers run one after the other.
+var strictEntry = entry{
+	name:     "strict",
+	about:    "by hand with go-redis: XACK and XDEL of the last batch and XREADGROUP COUNT slots, in one trip",
+	measures: "drain8 drain64",
+	bulk:     true,
+	share:    1,
+	open: func(_ context.Context, s setup) (peer, error) {
+		return &strict{floor{newRedis(s), s}}, nil
+	},
+}
+
+type strict struct{ floor }
+
+func (f *strict) work(ctx context.Context, slots int, handle handler) error {
+	if err := f.rdb.XGroupCreateMkStream(ctx, "jobs", "workers", "0").Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+		return err
+	}
+	args := &redis.XReadGroupArgs{Group: "workers", Consumer: "strict", Streams: []string{"jobs", ">"}, Count: int64(slots), Block: -1}
+	var ids []string
+	for ctx.Err() == nil {
+		pipe := f.rdb.Pipeline()
+		if len(ids) > 0 {
+			pipe.XAck(ctx, "jobs", "workers", ids...)
+			pipe.XDel(ctx, "jobs", ids...)
+		}
+		read := pipe.XReadGroup(ctx, args)
+		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		var err error
+		if ids, err = f.runAll(read.Val(), handle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *strict) runAll(streams []redis.XStream, handle handler) (ids []string, err error) {
+	for _, stream := range streams {
+		for _, m := range stream.Messages {
+			if err := f.run(m, handle); err != nil {
+				return nil, err
+			}
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids, nil
+}

@@ -76,7 +76,7 @@ func main() {
 func parse() (o options) {
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
 	flag.StringVar(&o.only, "only", "", "measures, by how their names begin: "+strings.Join(names(measures), ", "))
-	flag.StringVar(&o.peers, "peers", "ours,asynq,river,outbox,watermill,floor,raw", "who is measured")
+	flag.StringVar(&o.peers, "peers", "ours,asynq,river,outbox,watermill,floor,strict,raw", "who is measured")
 	flag.StringVar(&o.json, "json", "", "a file to write the results to")
 	flag.StringVar(&o.markdown, "md", "", "a file to write the tables to, too")
 	flag.StringVar(&o.profile, "profile", "", "a folder to write a CPU profile of each worker to: PEER-MEASURE.prof, of the last round")

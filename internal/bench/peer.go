@@ -77,7 +77,7 @@ type entry struct {
 	open     func(context.Context, setup) (peer, error)
 }
 
-var entries = []entry{oursEntry, asynqEntry, riverEntry, outboxEntry, watermillEntry, floorEntry, rawEntry}
+var entries = []entry{oursEntry, asynqEntry, riverEntry, outboxEntry, watermillEntry, floorEntry, strictEntry, rawEntry}
 
 func entryOf(name string) (entry, error) {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == name })
