@@ -151,20 +151,27 @@ func (m *misfortunes) of(kind string) {
 		"scheduled_at", "2026-11-29T03:00:00Z", "request_id", "7f3a9c2e", "trace", "4bf92f35")
 }
 
-// steal gives the job to another worker.
-func (m *misfortunes) steal(ctx context.Context) {
-	job, _ := jobs.FromContext(ctx)
-	if err := m.rdb.Do(ctx, "xclaim", m.key("jobs"), "workers", "thief", 0, m.entries[job.Kind], "justid").Err(); err != nil {
+// steal gives the job of a kind to another worker.
+func (m *misfortunes) steal(ctx context.Context, kind string) {
+	if err := m.rdb.Do(ctx, "xclaim", m.key("jobs"), "workers", "thief", 0, m.entries[kind], "justid").Err(); err != nil {
 		m.t.Error(err)
 	}
 }
 
-// renewed waits until the worker has renewed its leases for the first time: the second time
-// is far enough from it for something to happen in between.
-func (m *misfortunes) renewed() {
-	eventually(m.t, "the worker describes itself", func() bool {
-		return len(m.rdb.Keys(context.Background(), m.key("jobs:worker:*")).Val()) == 1
-	})
+// A thief steals the job of the kind "stolen" at the moment at which its outcome is sent.
+type thief struct{ *misfortunes }
+
+func (thief) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (thief) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h thief) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == "eval" && strings.Contains(cmd.String(), "running -> delayed") && slices.Contains(cmd.Args(), any(h.entries["stolen"])) {
+				h.steal(ctx, "stolen")
+			}
+		}
+		return next(ctx, cmds)
+	}
 }
 
 // handlers add all jobs but the crashed one, and return what handles them.
@@ -174,8 +181,8 @@ func (m *misfortunes) handlers() (register []func(*jobs.Runner)) {
 		"crashed":  func(context.Context) error { return nil },
 		"failing":  func(context.Context) error { return errMail },
 		"dying":    func(context.Context) error { return jobs.Permanent(errMail) },
-		"stolen":   func(ctx context.Context) error { m.renewed(); m.steal(ctx); return errMail },
-		"lost":     func(ctx context.Context) error { m.steal(ctx); <-ctx.Done(); return errMail },
+		"stolen":   func(context.Context) error { return errMail },
+		"lost":     func(ctx context.Context) error { m.steal(ctx, "lost"); <-ctx.Done(); return errMail },
 		"shutdown": func(ctx context.Context) error { <-ctx.Done(); return errMail },
 		"hangs":    func(context.Context) error { <-m.forever; return nil },
 	} {
@@ -203,6 +210,7 @@ func TestEveryLogLineAboutAJobSaysWhich(t *testing.T) {
 		defer close(m.forever)
 		m.of("crashed")
 		q.ghost(1)
+		q.rdb.AddHook(thief{&m})
 		w := q.start(jobs.Config{Lease: 500 * time.Millisecond, Grace: time.Millisecond, Logger: log.logger(t),
 			OnDead: func(context.Context, jobs.DeadLetter) { panic("no") }}, m.handlers()...)
 		for message := range messages {
