@@ -176,11 +176,12 @@ func TestADeployedPolicyGovernsWhatIsQueued(t *testing.T) {
 		ran := make(chan bool)
 		w := q.start(jobs.Config{}, handle(before, func(context.Context, jobs.None) error {
 			ran <- true
-			return jobs.RetryAfter(time.Second, errors.New("503"))
+			return jobs.RetryAfter(time.Hour, errors.New("503"))
 		}))
 		receive(t, ran)
 		q.idle()
 		must(t, w.stop())
+		must(t, q.Delayed().RunNow(t.Context(), job.ID))
 		q.start(jobs.Config{}, handle(after, fails))
 		if letter := q.deadWithin(10*time.Second, 1)[0]; letter.ID != job.ID || letter.Attempts != 2 {
 			t.Errorf("%+v", letter)
