@@ -22,6 +22,7 @@ import (
 // and the test's are one, and go on when everybody waits. An hour takes no time.
 func bubble(t *testing.T, f func(t *testing.T, q *queue)) {
 	t.Helper()
+	aside(t)
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // closed clients notice when they next dial
 		m := miniredis.NewMiniRedis()

@@ -22,7 +22,8 @@ func onCluster(t testing.TB, c *servers.Cluster, tag string) *queue {
 	owner, err := c.Owner(t.Context(), prefix)
 	must(t, err)
 	q := newQueue(t, owner.Client(t), prefix)
-	q.Client = jobs.NewClient(c.Client(t), jobs.Options{Prefix: prefix})
+	q.worker = c.Client(t)
+	q.Client = jobs.NewClient(q.worker, jobs.Options{Prefix: prefix})
 	return q
 }
 

@@ -37,6 +37,7 @@ type queue struct {
 	*jobs.Client
 	t      testing.TB
 	rdb    *redis.Client
+	worker redis.UniversalClient // what the Client goes by: rdb, or a cluster's
 	prefix string
 	mini   *miniredis.Miniredis // nil on a real Redis
 }
@@ -68,8 +69,16 @@ func each(t *testing.T, f func(t *testing.T, q *queue)) {
 	})
 }
 
+// aside leaves out a test that has a server of its own, where JOBS_TEST_SERVER asks for another.
+func aside(t *testing.T) {
+	t.Helper()
+	if os.Getenv("JOBS_TEST_SERVER") != "" {
+		t.Skip("this test is the same on every server")
+	}
+}
+
 func newQueue(t testing.TB, rdb *redis.Client, prefix string) *queue {
-	return &queue{Client: jobs.NewClient(rdb, jobs.Options{Prefix: prefix}), t: t, rdb: rdb, prefix: prefix}
+	return &queue{Client: jobs.NewClient(rdb, jobs.Options{Prefix: prefix}), t: t, rdb: rdb, worker: rdb, prefix: prefix}
 }
 
 // key is a key of the queue: jobs, delayed, jobs:dead, …

@@ -210,7 +210,7 @@ func TestEveryLogLineAboutAJobSaysWhich(t *testing.T) {
 		defer close(m.forever)
 		m.of("crashed")
 		q.ghost(1)
-		q.rdb.AddHook(thief{&m})
+		q.worker.AddHook(thief{&m})
 		w := q.start(jobs.Config{Lease: 500 * time.Millisecond, Grace: time.Millisecond, Logger: log.logger(t),
 			OnDead: func(context.Context, jobs.DeadLetter) { panic("no") }}, m.handlers()...)
 		for message := range messages {

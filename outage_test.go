@@ -25,6 +25,7 @@ func apart(t *testing.T, args ...string) (*queue, *servers.Redis) {
 
 // alone runs f on a miniredis and on a redis-server, neither shared with other tests.
 func alone(t *testing.T, f func(t *testing.T, q *queue)) {
+	aside(t)
 	servers.Each(t, func(t *testing.T, rdb *redis.Client) { f(t, newQueue(t, rdb, "")) })
 }
 
