@@ -403,9 +403,6 @@ func (run *run) handle(r *Runner) {
 
 // concluding is the conclusion if the handler ends now, with err.
 func (run *run) concluding(err error) conclusion {
-	if err == nil {
-		return conclusion{}
-	}
 	return conclude(run.handler.policy, run.job.Attempts, err, context.Cause(run), run.handler.what)
 }
 
