@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -82,10 +81,7 @@ func TestWhatIsFetchedTogetherRunsTogether(t *testing.T) {
 						here.Wait()
 						return nil
 					}),
-					handle(ends, func(context.Context, jobs.None) error {
-						runtime.Goexit()
-						return nil
-					}))
+					handle(ends, goexits))
 				rs.wait(t, others)
 				q.deadWithin(10*time.Second, others)
 				q.idle()

@@ -47,7 +47,7 @@ type queue struct {
 // environment as one, on the cluster that they share, where the prefix is a hash tag.
 func each(t *testing.T, f func(t *testing.T, q *queue)) {
 	t.Helper()
-	if os.Getenv("JOBS_TEST_SERVER") == "cluster" {
+	if clustered() {
 		t.Run("cluster", func(t *testing.T) {
 			t.Parallel()
 			f(t, onCluster(t, servers.SharedCluster(t), strings.TrimSuffix(servers.Prefix(t), ":")))
@@ -69,10 +69,12 @@ func each(t *testing.T, f func(t *testing.T, q *queue)) {
 	})
 }
 
-// aside leaves out a test that has a server of its own, where JOBS_TEST_SERVER asks for another.
+func clustered() bool { return os.Getenv("JOBS_TEST_SERVER") == "cluster" }
+
+// aside leaves out a test that has a server of its own, where JOBS_TEST_SERVER asks for a cluster.
 func aside(t *testing.T) {
 	t.Helper()
-	if os.Getenv("JOBS_TEST_SERVER") != "" {
+	if clustered() {
 		t.Skip("this test is the same on every server")
 	}
 }

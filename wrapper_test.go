@@ -24,10 +24,7 @@ func TestY01_Goexit(t *testing.T) {
 		for range 8 {
 			q.enqueue(ends.Job(jobs.None{}))
 		}
-		w := q.start(jobs.Config{}, handle(once, record[jobs.Fields](&rs)), handle(ends, func(context.Context, jobs.None) error {
-			runtime.Goexit()
-			return nil
-		}))
+		w := q.start(jobs.Config{}, handle(once, record[jobs.Fields](&rs)), handle(ends, goexits))
 		for _, letter := range q.deadWithin(10*time.Second, 8) {
 			if !strings.Contains(letter.Error, "Goexit") || letter.Attempts != 1 || letter.Traceback == "" {
 				t.Errorf("%+v", letter)
@@ -45,6 +42,12 @@ func TestY01_Goexit(t *testing.T) {
 }
 
 var ends = jobs.NewKind[jobs.None]("ends", jobs.Policy{})
+
+// goexits is a handler that ends its goroutine.
+func goexits(context.Context, jobs.None) error {
+	runtime.Goexit()
+	return nil
+}
 
 type spiteful struct{}
 

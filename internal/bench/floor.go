@@ -65,8 +65,7 @@ func floorMember(of order) ([]byte, error) {
 }
 
 func (f *floor) work(ctx context.Context, _ int, handle handler) error {
-	err := f.rdb.XGroupCreateMkStream(ctx, "jobs", "workers", "0").Err()
-	if err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+	if err := f.makeGroup(ctx); err != nil {
 		return err
 	}
 	var promoting sync.WaitGroup
@@ -88,6 +87,14 @@ func (f *floor) work(ctx context.Context, _ int, handle handler) error {
 		}
 	}
 	return nil
+}
+
+func (f *floor) makeGroup(ctx context.Context) error {
+	err := f.rdb.XGroupCreateMkStream(ctx, "jobs", "workers", "0").Err()
+	if redis.HasErrorPrefix(err, "BUSYGROUP") {
+		return nil
+	}
+	return err
 }
 
 // settle runs a batch and writes what has become of it.
@@ -195,7 +202,7 @@ var strictEntry = entry{
 type strict struct{ floor }
 
 func (f *strict) work(ctx context.Context, slots int, handle handler) error {
-	if err := f.rdb.XGroupCreateMkStream(ctx, "jobs", "workers", "0").Err(); err != nil && !redis.HasErrorPrefix(err, "BUSYGROUP") {
+	if err := f.makeGroup(ctx); err != nil {
 		return err
 	}
 	args := &redis.XReadGroupArgs{Group: "workers", Consumer: "strict", Streams: []string{"jobs", ">"}, Count: int64(slots), Block: -1}
