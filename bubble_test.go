@@ -81,10 +81,32 @@ func (w *wire) mend() {
 	w.down = false
 }
 
+// far has each round trip take longer, by d.
+func (h *hand) far(d time.Duration) { h.rdb.AddHook(distance(d)) }
+
+type distance time.Duration
+
+func (distance) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d distance) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(d))
+		return next(ctx, cmd)
+	}
+}
+
+func (d distance) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		time.Sleep(time.Duration(d))
+		return next(ctx, cmds)
+	}
+}
+
 // hand is a worker with a wire of its own, in a bubble.
 type hand struct {
 	*worker
 	wire
+	rdb *redis.Client
 }
 
 // hire starts a worker. What its Run returns is for the test to look at. Its lease is the
@@ -92,8 +114,8 @@ type hand struct {
 func (q *queue) hire(cfg jobs.Config, register ...func(*jobs.Runner)) *hand {
 	q.t.Helper()
 	h := &hand{}
-	client := jobs.NewClient(h.client(q.t, q.mini), jobs.Options{Prefix: q.prefix})
-	h.worker = q.employ(client, cfg, register...)
+	h.rdb = h.client(q.t, q.mini)
+	h.worker = q.employ(jobs.NewClient(h.rdb, jobs.Options{Prefix: q.prefix}), cfg, register...)
 	synctest.Wait()
 	return h
 }

@@ -59,14 +59,14 @@ func TestClusterWholeLife(t *testing.T) {
 		t.Errorf("cancelled again: %v", err)
 	}
 
-	letter := q.deadWithin(10*time.Second, 1)[0]
+	letter := q.awaitDead(1)[0]
 	if letter.ID != bad.ID || letter.Attempts != 2 {
 		t.Errorf("dead: %+v", letter)
 	}
 	if n, err := q.DeadLetters().ReplayAll(ctx, jobs.Filter{Kind: "render_tickets"}, jobs.ReplayOptions{}); n != 1 || err != nil {
 		t.Errorf("replayed %d: %v", n, err)
 	}
-	letter = q.deadWithin(10*time.Second, 1)[0]
+	letter = q.awaitDead(1)[0]
 	must(t, q.DeadLetters().Replay(ctx, letter.Entry, jobs.ReplayOptions{Set: jobs.Fields{"seat": "14C"}}))
 	eventually(t, "all have run, and two ticks", func() bool {
 		return rs.of(bad.ID) == 5 && rs.of(later.ID) == 1 && rs.of(orphan.ID) == 1 && len(rs.ticks()) > 2

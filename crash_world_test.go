@@ -59,9 +59,6 @@ var (
 	elsewhere = jobs.NewKind[jobs.Fields]("elsewhere", jobs.Policy{}) // the victim does not know it
 )
 
-// patience is how long a scenario may take for one step, on a machine that has much else to do.
-const patience = time.Minute
-
 // check ends this run of the scenario where there is an error. It may be called on any goroutine.
 func (w *world) check(err error) {
 	w.t.Helper()

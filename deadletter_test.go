@@ -206,7 +206,7 @@ func TestASlowOnDeadHoldsNothingUp(t *testing.T) {
 			return errMail
 		}))
 		q.enqueue(many(20)...)
-		q.deadWithin(10*time.Second, 20)
+		q.awaitDead(20)
 		q.enqueue(last)
 		eventually(t, "OnDead is told of all", func() bool { return told.value() == 20 })
 	})

@@ -86,7 +86,7 @@ func TestAThousandFieldsAreAJob(t *testing.T) {
 			return errors.New("no")
 		}))
 		q.enqueue(once.Job(wide).In(time.Millisecond), once.Job(wide))
-		for _, letter := range q.deadWithin(10*time.Second, 2) {
+		for _, letter := range q.awaitDead(2) {
 			if letter.Error != "no" || !maps.Equal(letter.Fields, wide) {
 				t.Errorf("%d fields, error %q", len(letter.Fields), letter.Error)
 			}
@@ -309,7 +309,7 @@ func TestE02_RedisFullOnEnqueue(t *testing.T) {
 	}
 	close(finish)     // what runs is settled, also where that writes,
 	rs.wait(t, 2+2+1) // and what is ready runs: two jobs, and the retry
-	q.deadWithin(10*time.Second, 1)
+	q.awaitDead(1)
 	q.idle()
 	must(t, q.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	last := once.Job(nil)

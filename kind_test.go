@@ -114,7 +114,7 @@ func TestExtraFieldsAreIgnoredAndTravelOn(t *testing.T) {
 			return errSeat
 		}))
 		q.add("jobs", "kind", "render_tickets", "job_id", "x1", "seat", "14-C", "added_by_the_next_version", "yes", "", "empty name")
-		letter := q.deadWithin(10*time.Second, 1)[0]
+		letter := q.awaitDead(1)[0]
 		want := jobs.Fields{"seat": "14-C", "added_by_the_next_version": "yes", "": "empty name"}
 		for _, job := range append(rs.all(), letter.Job) {
 			if !maps.Equal(job.Fields, want) {
@@ -140,7 +140,7 @@ func TestAMissingFieldIsZeroUnlessRequired(t *testing.T) {
 		if args := receive(t, got); args != (ticket{0, "14C"}) {
 			t.Errorf("got %+v", args)
 		}
-		letter := q.deadWithin(10*time.Second, 1)[0]
+		letter := q.awaitDead(1)[0]
 		if letter.Reason != jobs.ReasonUndecodable || !strings.Contains(letter.Error, `"seat"`) {
 			t.Errorf("%+v", letter)
 		}
@@ -177,7 +177,7 @@ func TestUnreadableArgumentsNeverReachTheHandler(t *testing.T) {
 		good := kind.Job(everything{})
 		q.enqueue(good)
 		letters := map[string]jobs.DeadLetter{}
-		for _, letter := range q.deadWithin(10*time.Second, len(tests)) {
+		for _, letter := range q.awaitDead(len(tests)) {
 			letters[letter.ID] = letter
 		}
 		for name, test := range tests {
@@ -202,7 +202,7 @@ func TestArgumentsOfAnyTypesOwnMethodsMayPanic(t *testing.T) {
 		var rs runs
 		q.start(jobs.Config{}, handle(kind, record[struct{ Text hostile }](&rs)), handle(once, record[jobs.Fields](&rs)))
 		q.add("jobs", "kind", "hostile", "text", "x")
-		letter := q.deadWithin(10*time.Second, 1)[0]
+		letter := q.awaitDead(1)[0]
 		if !strings.Contains(letter.Error, "no text today") {
 			t.Errorf("%+v", letter)
 		}

@@ -262,7 +262,7 @@ func TestMiddlewareWrapsHandlers(t *testing.T) {
 			panic("boom")
 		}, layer("3"), layer("4")))
 		q.enqueue(once.Job(nil))
-		q.deadWithin(10*time.Second, 1)
+		q.awaitDead(1)
 		want := []string{"1 in once", "2 in once", "3 in once", "4 in once", "handler in 4", "4 out true", "3 out true", "2 out true", "1 out true"}
 		if !slices.Equal(order, want) {
 			t.Errorf("%q", order)
@@ -334,7 +334,7 @@ func TestY12_SecretsInStoredErrors(t *testing.T) {
 			q.enqueue(kind.Job(struct{ N int }{n}))
 		}
 		q.add("jobs", "kind", "leaks", "n", "password=s3cret", "password", "password=s3cret")
-		for _, d := range q.deadWithin(10*time.Second, 4) {
+		for _, d := range q.awaitDead(4) {
 			runs := map[string]int{"0": 2, "1": 1, "2": 2}[d.Fields["n"]]
 			if text := d.Error + d.Traceback; strings.Contains(text, "s3cret") || !strings.Contains(text, "password=…") || rs.of(d.ID) != runs {
 				t.Errorf("%d runs: %q %q", rs.of(d.ID), d.Error, d.Traceback)

@@ -105,7 +105,7 @@ func TestB04_AWaveOfFailuresSpreadsOut(t *testing.T) {
 		q.enqueue(js...)
 		start := q.now()
 		q.start(jobs.Config{Slots: 100}, handle(kind, func(context.Context, jobs.None) error { return errors.New("503") }))
-		within(t, 30*time.Second, "all have failed", func() bool {
+		eventually(t, "all have failed", func() bool {
 			st := q.stats()
 			return st.Ready+st.Running == 0 && st.Delayed+st.Dead == 1000
 		})
@@ -151,7 +151,7 @@ func TestRetriesCountRetries(t *testing.T) {
 					rs.add(ctx)
 					return errors.New("503")
 				}))
-				letter := q.deadWithin(20*time.Second, 1)[0]
+				letter := q.awaitDead(1)[0]
 				if n := len(rs.all()); n != test.runs || letter.Attempts != test.attempts || letter.Reason != jobs.ReasonFailed {
 					t.Errorf("%d runs, dead with attempts %d", n, letter.Attempts)
 				}
@@ -183,7 +183,7 @@ func TestADeployedPolicyGovernsWhatIsQueued(t *testing.T) {
 		must(t, w.stop())
 		must(t, q.Delayed().RunNow(t.Context(), job.ID))
 		q.start(jobs.Config{}, handle(after, fails))
-		if letter := q.deadWithin(10*time.Second, 1)[0]; letter.ID != job.ID || letter.Attempts != 2 {
+		if letter := q.awaitDead(1)[0]; letter.ID != job.ID || letter.Attempts != 2 {
 			t.Errorf("%+v", letter)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -103,6 +104,13 @@ func (u *unit) kill() {
 	<-u.ended
 }
 
+// leave has the process shut down, and waits until it is gone.
+func (u *unit) leave(t testing.TB) {
+	t.Helper()
+	must(t, u.cmd.Process.Signal(syscall.SIGTERM))
+	<-u.ended
+}
+
 // supervise starts a worker process again whenever it has ended, until the test ends.
 func (p *plant) supervise(env ...string) {
 	p.T.Helper()
@@ -159,7 +167,7 @@ func of(all []event, id string) []event {
 // await waits for n events.
 func (p *plant) await(list string, n int) []event {
 	p.T.Helper()
-	within(p.T, time.Minute, fmt.Sprintf("%d %s", n, list), func() bool { return len(p.events(list)) >= n })
+	eventually(p.T, fmt.Sprintf("%d %s", n, list), func() bool { return len(p.events(list)) >= n })
 	return p.events(list)
 }
 

@@ -114,7 +114,7 @@ func TestI04_Cluster(t *testing.T) {
 			}), on("beat", jobs.Every(time.Second)))
 		js := append(many(50), once.Job(nil).In(time.Second), flaky.Job(nil))
 		q.enqueue(js...)
-		letter := q.deadWithin(10*time.Second, 1)[0]
+		letter := q.awaitDead(1)[0]
 		must(t, q.DeadLetters().Replay(t.Context(), letter.Entry, jobs.ReplayOptions{}))
 		eventually(t, "all have run", func() bool {
 			return rs.of(orphan.ID) == 1 && rs.of(letter.ID) == 4 && rs.of(js[50].ID) == 1 && len(rs.ticks()) > 1

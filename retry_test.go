@@ -141,7 +141,7 @@ func TestARetryCarriesTheLastErrorWhileItWaits(t *testing.T) {
 		}
 		must(t, q.Delayed().RunNow(t.Context(), job.ID))
 		release <- true
-		q.deadWithin(10*time.Second, 1)
+		q.awaitDead(1)
 		if f := q.entries("jobs:dead")[0]; f["last_error"] != "" || f["error"] != "mail: 550" || f["attempts"] != "2" {
 			t.Errorf("dead with %v", f)
 		}
@@ -264,7 +264,7 @@ func TestY09_AHandlerMayEditItsInput(t *testing.T) {
 					return errMail
 				}, mw...))
 				q.enqueue(kind.Job(want))
-				letter := q.deadWithin(10*time.Second, 1)[0]
+				letter := q.awaitDead(1)[0]
 				if !maps.Equal(letter.Fields, want) || len(rs.all()) != 2 {
 					t.Errorf("%d runs, dead with %v", len(rs.all()), letter.Fields)
 				}

@@ -123,7 +123,7 @@ func TestR04_PendingEntriesWhoseBodyWasDeleted(t *testing.T) {
 		must(t, q.rdb.XDel(t.Context(), q.key("jobs"), ids[1], ids[3]).Err())
 		q.start(jobs.Config{Lease: 500 * time.Millisecond, Logger: log.logger(t)}, handle(once, record[jobs.Fields](&rs)))
 		rs.wait(t, 3)
-		within(t, 5*time.Second, "nothing pending", func() bool { return len(q.deliveries()) == 0 })
+		eventually(t, "nothing pending", func() bool { return len(q.deliveries()) == 0 })
 		got := map[string]bool{}
 		for _, job := range rs.all() {
 			got[job.Fields["n"]] = true
@@ -168,7 +168,7 @@ func TestR05_RemovingConsumersKeepsTheirWork(t *testing.T) {
 		}))
 		rs.wait(t, 1)
 		if q.mini == nil { // which does not tell how long a consumer has been silent
-			within(t, 10*time.Second, "empty is removed", func() bool { return len(q.consumers()) == 2 })
+			eventually(t, "empty is removed", func() bool { return len(q.consumers()) == 2 })
 		}
 		if left := strings.Join(q.consumers(), " "); !strings.Contains(left, "old") {
 			t.Errorf("old is gone while it owns two jobs: %s", left)
@@ -177,7 +177,7 @@ func TestR05_RemovingConsumersKeepsTheirWork(t *testing.T) {
 		rs.wait(t, 3)
 		q.idle()
 		if q.mini == nil {
-			within(t, 10*time.Second, "old is removed", func() bool { return len(q.consumers()) == 1 })
+			eventually(t, "old is removed", func() bool { return len(q.consumers()) == 1 })
 		}
 		must(t, w.stop())
 		if len(rs.all()) != 3 || q.stats() != (jobs.Stats{}) {
@@ -255,7 +255,7 @@ func TestR09_HungHandlers(t *testing.T) {
 			}))
 		q.enqueue(hung.Job(nil), hung.Job(nil), hung.Job(nil))
 		q.enqueue(many(50)...)
-		within(t, 10*time.Second, "the hung ones are retried", func() bool { return q.stats().Delayed == 3 })
+		eventually(t, "the hung ones are retried", func() bool { return q.stats().Delayed == 3 })
 		rs.wait(t, 50)
 		q.idle()
 		check := func() {

@@ -127,26 +127,55 @@ func TestT13_ManySchedulesOverASlowLink(t *testing.T) {
 		var rs runs
 		proxy.Delay(20 * time.Millisecond)
 		for range 3 {
-			q.start(jobs.Config{Slots: 50}, handle(once, record[jobs.Fields](&rs)), func(r *jobs.Runner) {
-				for i := range schedules {
-					on(fmt.Sprint("s", i), jobs.Every(5*time.Second))(r)
-				}
-			})
+			q.start(jobs.Config{Slots: 50}, handle(once, record[jobs.Fields](&rs)), manyBeats(schedules))
 		}
-		all := rs.wait(t, 2*schedules)
-		got := map[string]int{}
-		at := map[time.Time]int{}
-		for _, job := range all {
-			got[fmt.Sprint(job.Fields["schedule"], job.Tick)]++
-			at[job.Tick.UTC()]++
+		eachOnce(t, rs.wait(t, 2*schedules))
+	})
+}
+
+// A trip of 20 ms for each of 500 schedules would take longer than until they are due again.
+func TestManySchedulesOverASlowLinkAreInTime(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		const schedules = 500
+		var rs runs
+		for range 3 {
+			w := q.hire(jobs.Config{Slots: 50}, handle(once, record[jobs.Fields](&rs)), manyBeats(schedules))
+			w.far(20 * time.Millisecond)
 		}
-		for tick, n := range got {
-			if n != 1 {
-				t.Errorf("%s ran %d times", tick, n)
+		time.Sleep(15*time.Second - 1)
+		all := rs.all()
+		eachOnce(t, all)
+		for i, job := range all {
+			if late := rs.times()[i].Sub(job.Tick); late > 2*time.Second {
+				t.Errorf("%s late for %s", late, job.Tick)
 			}
 		}
-		if len(at) != 2 {
-			t.Errorf("ticks %v", at)
+		if len(all) != 2*schedules {
+			t.Errorf("%d runs", len(all))
 		}
 	})
+}
+
+// manyBeats are schedules that are due together, each 5 s.
+func manyBeats(n int) func(*jobs.Runner) {
+	return func(r *jobs.Runner) {
+		for i := range n {
+			on(fmt.Sprint("s", i), jobs.Every(5*time.Second))(r)
+		}
+	}
+}
+
+// eachOnce checks that no tick has become two jobs.
+func eachOnce(t *testing.T, all []jobs.Job) {
+	t.Helper()
+	got := map[string]int{}
+	for _, job := range all {
+		got[fmt.Sprint(job.Fields["schedule"], job.Tick)]++
+	}
+	for tick, n := range got {
+		if n != 1 {
+			t.Errorf("%s ran %d times", tick, n)
+		}
+	}
 }

@@ -56,7 +56,7 @@ func TestWhatLiesInRedis(t *testing.T) {
 		}
 
 		q.start(jobs.Config{}, handle(render, func(context.Context, ticket) error { return jobs.Permanent(errSeat) }))
-		dead := q.deadWithin(10*time.Second, 1)[0]
+		dead := q.awaitDead(1)[0]
 		want := slices.Clone(flat)
 		want[11] = "1"
 		want = append(want, "error", errSeat.Error(), "traceback", dead.Traceback)
@@ -142,7 +142,7 @@ func TestWhatOtherProgramsWrite(t *testing.T) {
 					}
 					return errMail
 				}))
-				dead := q.deadWithin(10*time.Second, 1)[0]
+				dead := q.awaitDead(1)[0]
 				must(t, q.DeadLetters().Replay(t.Context(), dead.Entry, jobs.ReplayOptions{}))
 				all := rs.wait(t, 3)
 				if dead.ID != id || dead.Attempts != test.attempts+2 || !maps.Equal(dead.Fields, test.fields) || all[0].Attempts != test.attempts || all[2].Attempts != 0 {
@@ -211,7 +211,7 @@ func TestY05_NumbersAndEmptiesSurvive(t *testing.T) {
 		check("delayed", q.delayed()[0].Fields)
 		check("first run", receive(t, ran))
 		check("retry", receive(t, ran))
-		dead := q.deadWithin(10*time.Second, 1)[0]
+		dead := q.awaitDead(1)[0]
 		check("dead", dead.Fields)
 		failing = false
 		must(t, q.DeadLetters().Replay(t.Context(), dead.Entry, jobs.ReplayOptions{}))
@@ -232,7 +232,7 @@ func TestY06_NoKindAndEmptyKind(t *testing.T) {
 		var rs runs
 		q.start(jobs.Config{}, handle(once, record[jobs.Fields](&rs)))
 		within(t, prompt, "the good job runs", func() bool { return len(rs.all()) == 1 })
-		for _, d := range q.deadWithin(10*time.Second, len(bad)) {
+		for _, d := range q.awaitDead(len(bad)) {
 			own := bad[d.ID]
 			delete(own, "kind") // it is no argument
 			if d.Reason != jobs.ReasonUndecodable || !strings.Contains(d.Error, `"kind"`) || d.Kind != "" || d.Attempts != 0 || !maps.Equal(d.Fields, own) {
@@ -267,7 +267,7 @@ func TestY08_AttemptsAreRubbish(t *testing.T) {
 			rs.add(ctx)
 			return errMail
 		}))
-		for _, d := range q.deadWithin(10*time.Second, len(tests)) {
+		for _, d := range q.awaitDead(len(tests)) {
 			text := ids[d.ID]
 			want := tests[text]
 			if rs.of(d.ID) != want.runs || d.Attempts != want.attempts || d.Fields["a"] != "b" {
@@ -298,7 +298,7 @@ func TestMoreThanAThousandFieldsAreRaw(t *testing.T) {
 			sizes[q.add("jobs", pairs...)] = n
 		}
 		q.start(jobs.Config{}, handle(once, record[jobs.Fields](&rs)))
-		for _, d := range q.deadWithin(10*time.Second, len(sizes)) {
+		for _, d := range q.awaitDead(len(sizes)) {
 			n := sizes[d.ID]
 			if d.Reason != jobs.ReasonUndecodable || !strings.Contains(d.Error, fmt.Sprint(n, " fields")) || len(d.Fields) != 0 || d.Kind != "once" {
 				t.Errorf("%+v", d)
@@ -338,7 +338,7 @@ func TestAThousandForeignFieldsLiveThroughAllOfIt(t *testing.T) {
 			}
 			return errMail
 		}))
-		dead := q.deadWithin(10*time.Second, 1)[0]
+		dead := q.awaitDead(1)[0]
 		if dead.ID != id || dead.Attempts != 2 || len(dead.Fields) != 999 || dead.Error != errMail.Error() {
 			t.Errorf("%d attempts, %d fields, error %q", dead.Attempts, len(dead.Fields), dead.Error)
 		}

@@ -25,7 +25,7 @@ func TestY01_Goexit(t *testing.T) {
 			q.enqueue(ends.Job(jobs.None{}))
 		}
 		w := q.start(jobs.Config{}, handle(once, record[jobs.Fields](&rs)), handle(ends, goexits))
-		for _, letter := range q.deadWithin(10*time.Second, 8) {
+		for _, letter := range q.awaitDead(8) {
 			if !strings.Contains(letter.Error, "Goexit") || letter.Attempts != 1 || letter.Traceback == "" {
 				t.Errorf("%+v", letter)
 			}
@@ -121,7 +121,7 @@ func TestY02_EveryKindOfPanic(t *testing.T) {
 		}
 		var rs runs
 		q.start(jobs.Config{}, append(register, handle(once, record[jobs.Fields](&rs)))...)
-		for _, d := range q.deadWithin(10*time.Second, len(tests)) {
+		for _, d := range q.awaitDead(len(tests)) {
 			if d.Error == "" || !strings.Contains(d.Error, tests[d.Kind].want) || d.Reason != jobs.ReasonFailed || d.Attempts != 1 {
 				t.Errorf("%s: %+v", d.Kind, d.Error)
 			}
@@ -194,7 +194,7 @@ func TestY11_EnormousErrorText(t *testing.T) {
 			q.enqueue(kind.Job(jobs.Fields{"a": "\xff"}))
 		}
 		q.enqueue(kind.Job(jobs.Fields{"deep": "yes"}), kind.Job(jobs.Fields{"bad": "yes"}))
-		for _, d := range q.deadWithin(30*time.Second, 52) {
+		for _, d := range q.awaitDead(52) {
 			switch {
 			case len(d.Error) > 8<<10 || len(d.Traceback) > 32<<10:
 				t.Errorf("error of %d bytes, traceback of %d", len(d.Error), len(d.Traceback))

@@ -111,8 +111,9 @@ func (r *Redis) Client(t testing.TB) *redis.Client {
 	return newClient(t, r.Addr())
 }
 
+// newClient is patient: on a busy machine a server that is well may be silent for seconds.
 func newClient(t testing.TB, addr string) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = rdb.Close() }) // a test may have closed it
 	return rdb
 }
