@@ -46,11 +46,7 @@ func (r *Relay) hear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer stop()
-		_ = conn.Close(ctx) // it is not used any more
-	}()
+	defer hangUp(context.WithoutCancel(ctx), conn)
 	if err := begin(ctx, conn); err != nil {
 		return err
 	}
@@ -64,6 +60,17 @@ func (r *Relay) hear(ctx context.Context) error {
 		if err := r.until(ctx, conn, trust, "none"); !errors.Is(err, errDeaf) {
 			return err
 		}
+	}
+}
+
+// hangUp closes the connection. What was interrupted in the middle of a query closes by itself, and is waited for.
+func hangUp(ctx context.Context, conn *pgx.Conn) {
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	_ = conn.Close(ctx) // it is not used any more
+	select {
+	case <-conn.PgConn().CleanupDone():
+	case <-ctx.Done():
 	}
 }
 

@@ -1,9 +1,11 @@
 package outbox_test
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -108,6 +110,64 @@ func TestTheConnectionThatListensIsClosed(t *testing.T) {
 	if n := open.Load(); n != 0 {
 		t.Errorf("%d connections are left open", n)
 	}
+}
+
+// Run waits for what pgx closes by itself where a query is interrupted.
+func TestTheConnectionIsClosedInTheMiddleOfAQuery(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var open atomic.Int64
+	begun := make(chan struct{})
+	stop := f.relay(outbox.RelayConfig{Listen: f.listening(func(dial pgconn.DialFunc) pgconn.DialFunc {
+		return func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err == nil {
+				open.Add(1)
+				conn = &unanswered{counted: counted{Conn: conn, open: &open}, begun: begun, given: make(chan struct{})}
+			}
+			return conn, err
+		}
+	})})
+	<-begun
+	stop()
+	if n := open.Load(); n != 0 {
+		t.Errorf("%d connections are left open", n)
+	}
+}
+
+// unanswered is a connection on which LISTEN has no answer for as long as it is waited for, and which takes its time to close.
+type unanswered struct {
+	counted
+	begun chan struct{} // closed by LISTEN
+	given chan struct{} // up
+	waits atomic.Bool
+	once  sync.Once
+}
+
+func (u *unanswered) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("LISTEN")) && !u.waits.Swap(true) {
+		close(u.begun)
+	}
+	return u.counted.Write(b)
+}
+
+func (u *unanswered) Read(b []byte) (int, error) {
+	if u.waits.Load() {
+		<-u.given
+	}
+	return u.counted.Read(b)
+}
+
+func (u *unanswered) SetDeadline(at time.Time) error {
+	if u.waits.Load() && !at.IsZero() {
+		u.once.Do(func() { close(u.given) })
+	}
+	return u.counted.SetDeadline(at)
+}
+
+func (u *unanswered) Close() error {
+	time.Sleep(50 * time.Millisecond)
+	return u.counted.Close()
 }
 
 // counted is a connection that is counted until it is closed.
