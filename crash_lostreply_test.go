@@ -67,7 +67,7 @@ func (h *harness) lossy(t *testing.T, a arrow, at crashes.Point, addr string, af
 		l.skip = 0
 	}
 	proxy.Hook(l.decide)
-	w := h.world(t, a, crashes.Point{}, &redis.Options{Addr: addr}, servers.Prefix(t))
+	w := h.world(t, a, crashes.Point{}, &redis.Options{Addr: addr, ReadTimeout: patience}, servers.Prefix(t))
 	w.name, w.lossy, w.struck = a.name+", lost "+at.String(), true, l.Struck
 	w.line = func() *redis.Client {
 		rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})

@@ -246,7 +246,7 @@ func bubbled(m *miniredis.Miniredis) *redis.Options {
 // onRedis plays on a real Redis, under a prefix of its own.
 func (h *harness) onRedis(addr string) site {
 	return func(t *testing.T, a arrow, at crashes.Point) (crashes.Verdict, passage) {
-		w := h.world(t, a, at, &redis.Options{Addr: addr}, servers.Prefix(t))
+		w := h.world(t, a, at, &redis.Options{Addr: addr, ReadTimeout: patience}, servers.Prefix(t))
 		defer h.ending.Go(w.clear)
 		return w.play(a, at), w.victim
 	}
