@@ -39,11 +39,7 @@ func newYard(t *testing.T) *yard {
 	return &yard{t, rdb, asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb), jobs.NewClient(rdb, jobs.Options{Prefix: "new:"})}
 }
 
-func (y *yard) bridge() *Bridge {
-	b := NewBridge(y.source, y.rdb, "new:", kinds)
-	b.lease = 200 * time.Millisecond
-	return b
-}
+func (y *yard) bridge() *Bridge { return NewBridge(y.source, y.rdb, "new:", kinds) }
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -82,7 +78,7 @@ func (y *yard) work(queue string, h asynq.HandlerFunc) (stop func()) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for tick := time.NewTicker(5 * time.Millisecond); !ok(); {
 		select {
 		case <-deadline:
@@ -360,7 +356,7 @@ func (y *yard) dieAt(n int64, carried bool) bool {
 	defer rdb.Close()
 	rdb.AddHook(cut{left, carried})
 	b := NewBridge(asynq.NewInspectorFromRedisClient(rdb), rdb, "new:", kinds)
-	b.lease = 50 * time.Millisecond
+	b.lease = 50 * time.Millisecond // so long does the next one wait
 	_, err := b.Pass(y.t.Context(), "default")
 	return err != nil || left.Load() < 0
 }
