@@ -338,11 +338,3 @@ func (t *tool) export(ctx context.Context, f jobs.Filter) error {
 	}
 	return some(n)
 }
-
-// exitOf is what an error that Redis or the library gave means.
-func exitOf(err error) int {
-	if refusedBy(err) || unreachable(err) {
-		return exitRedis
-	}
-	return exitPartly
-}

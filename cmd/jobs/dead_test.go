@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"unicode"
 
 	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/servers"
 )
 
 // A morning: what is dead, why, corrected, replayed, and who did it.
@@ -285,6 +287,58 @@ func TestTwoPeopleReplay(t *testing.T) {
 	if s := d.stats(); s.Ready != total || s.Dead != 0 {
 		t.Errorf("got %+v", s)
 	}
+}
+
+// Who names a letter twice has not met anybody else, and the order is as named.
+func TestALetterIsNamedTwice(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.kill(3)
+		entries := d.entries()
+		named := []string{entries[1], entries[0], entries[1], entries[0]}
+		has(t, d.do(exitDone, append([]string{"dead", "replay", "--dry-run"}, named...)...), "Would replay 2 dead letters")
+		ids := d.idOf(entries[1]) + " " + d.idOf(entries[0])
+		s := d.try(append([]string{"dead", "replay", "-y"}, named...)...)
+		if s.code != exitDone || s.out != "replayed 2 of 2\n" || s.err != "" {
+			t.Errorf("got %+v", s)
+		}
+		ready, err := d.rdb.XRange(t.Context(), d.prefix+"jobs", "-", "+").Result()
+		must(t, err)
+		if len(ready) != 2 || fmt.Sprint(ready[0].Values["job_id"], " ", ready[1].Values["job_id"]) != ids {
+			t.Errorf("ready are %v, want %s", ready, ids)
+		}
+		has(t, d.do(exitDone, "dead", "discard", entries[2], entries[2], "-y"), "discarded 1 of 1\n")
+	})
+}
+
+func (d *desk) idOf(entry string) string {
+	l, err := d.client.DeadLetters().Get(d.t.Context(), entry)
+	must(d.t, err)
+	return l.ID
+}
+
+// A letter whose answer never came is not said to be left as it was.
+func TestALostReplyIsSaid(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.kill(4)
+		proxy := servers.NewProxy(t, d.rdb.Options().Addr)
+		d.url = "redis://" + proxy.Addr()
+		lost := proxy.Swallow(servers.Command("eval"))
+		s := d.try("dead", "replay", "--all", "-y")
+		<-lost
+		if s.code != exitRedis || s.out != "replayed 0 of 4; 1 may have been, since no answer came; 3 are left as they were\n" {
+			t.Errorf("got %+v", s)
+		}
+		lost = proxy.Swallow(servers.Command("eval"))
+		s = d.try("dead", "discard", "--all", "-y", "--json")
+		<-lost
+		want := map[string]any{"discarded": 0., "gone": 0., "refused": 0., "uncertain": 1., "left": 2.}
+		if got := parsed(t, s.out)[0]; s.code != exitRedis || !maps.Equal(got, want) {
+			t.Errorf("got %v, exit code %d, %s", got, s.code, s.err)
+		}
+		if s := d.stats(); s.Ready != 1 || s.Dead != 2 {
+			t.Errorf("left: %+v", s)
+		}
+	})
 }
 
 // What is misspelled in --set is said, before it is done where somebody is asked.

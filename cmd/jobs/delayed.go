@@ -28,6 +28,9 @@ func (t *tool) delayedListCommand() *cobra.Command {
 	var kind, from, until string
 	var limit int
 	c := t.command("ls", "List what is not due yet, the earliest first", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		if limit < 0 {
+			return usage("--limit is negative")
+		}
 		now := t.now(ctx)
 		var first, last time.Time
 		var err error

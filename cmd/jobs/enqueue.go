@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -23,7 +24,7 @@ func (t *tool) enqueueCommand() *cobra.Command {
 		case at != "" && in != "":
 			return usage("--at and --in exclude each other")
 		case at != "":
-			when, err := instant(at, t.now(ctx))
+			when, err := future(at, t.now(ctx))
 			if err != nil {
 				return err
 			}
@@ -40,10 +41,20 @@ func (t *tool) enqueueCommand() *cobra.Command {
 	c.Long = `Enqueue a job, at once or later, and print its ID. The arguments are taken as they are: what they
 mean to the kind is known only to its worker, which dead-letters what it cannot read.`
 	c.Flags().StringVar(&id, "id", "", "the job's ID; else a new one")
-	c.Flags().StringVar(&at, "at", "", "due at this `time`: RFC 3339, 14:00, \"tomorrow 09:00\", +2h, …")
+	c.Flags().StringVar(&at, "at", "", "due at this `time`, which is to come: RFC 3339, 14:00, \"tomorrow 09:00\", +2h, …")
 	c.Flags().StringVar(&in, "in", "", "due after this `duration`: 90s, 2h30m, 3d")
 	c.Flags().StringVar(&request, "request-id", "", "of the request that it belongs to")
 	return c
+}
+
+// future reads a time that is to come. By what is past somebody means another: most often 2h, which is two hours ago.
+func future(text string, now time.Time) (time.Time, error) {
+	const slack = 5 * time.Second // for "now" that somebody else's clock has told
+	at, err := instant(text, now)
+	if past := now.Sub(at); err == nil && past > slack {
+		err = usage("--at %q is past: it is read as %s, %s ago; --in is from now, and without either it is at once", text, clock(at), age(past))
+	}
+	return at, err
 }
 
 func (t *tool) enqueue(ctx context.Context, job jobs.Job) error {
@@ -54,7 +65,7 @@ func (t *tool) enqueue(ctx context.Context, job jobs.Job) error {
 	if e, ok := errors.AsType[*jobs.EnqueueError](err); ok && e.Uncertain > 0 {
 		return fmt.Errorf("%w; its ID is %s", err, job.ID)
 	}
-	if err != nil && !refusedBy(err) && !unreachable(err) {
+	if err != nil && exitOf(err) != exitRedis {
 		return usage("%w", err) // the library would not send it
 	}
 	if err != nil {

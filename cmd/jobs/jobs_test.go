@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -97,6 +98,30 @@ func TestEnqueue(t *testing.T) {
 			if s := d.try(strings.SplitN(strings.ReplaceAll(args, "\x00", "\u00a0 "), " ", 3)...); s.code != exitUsage {
 				t.Errorf("%q: %+v", args, s)
 			}
+		}
+	})
+}
+
+// Without a + a duration is ago, which is not what somebody means who enqueues.
+func TestEnqueueInThePast(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		for text, says := range map[string]string{
+			"2h": "2h00m ago", "10s": "10s ago", "yesterday": " 00:00:00, ", "2020-01-02 03:04": "2020-01-02 03:04:00, ",
+		} {
+			s := d.try("enqueue", "k", "--at", text)
+			if s.code != exitUsage || s.out != "" {
+				t.Errorf("--at %s: %+v", text, s)
+			}
+			has(t, s.err, fmt.Sprintf("--at %q is past", text), says, "--in")
+		}
+		if s := d.stats(); s.Ready+s.Delayed != 0 {
+			t.Errorf("enqueued: %+v", s)
+		}
+		for _, text := range []string{"now", time.Now().Format(time.RFC3339)} {
+			d.do(exitDone, "enqueue", "k", "--at", text)
+		}
+		if s := d.stats(); s.Ready+s.Delayed != 2 {
+			t.Errorf("enqueued: %+v", s)
 		}
 	})
 }

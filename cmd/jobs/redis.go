@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -224,4 +225,30 @@ func hidden(err error) error {
 // trimmed is an error's text without the library's name, which is the tool's too.
 func trimmed(err error) string {
 	return strings.TrimPrefix(fmt.Sprint(err), "jobs: ")
+}
+
+// exitOf is what an error that Redis or the library gave means.
+func exitOf(err error) int {
+	if errors.Is(err, jobs.ErrUncertain) || refusedBy(err) || unreachable(err) {
+		return exitRedis
+	}
+	return exitPartly
+}
+
+func refusedBy(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok && !errors.Is(err, redis.Nil)
+}
+
+func unreachable(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || stranger(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, redis.ErrClosed)
+}
+
+// stranger says that TLS has not let a connection begin: the server is not who it should be, or speaks none.
+func stranger(err error) bool {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	_, alert := errors.AsType[tls.AlertError](err)
+	return untrusted || plain || alert
 }

@@ -4,18 +4,26 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/servers"
 )
 
@@ -48,6 +56,86 @@ func TestTLS(t *testing.T) {
 	has(t, d.do(exitDone, append([]string{"enqueue", "k", "--id", "x"}, all[1:]...)...), "x")
 	if n, err := d.rdb.XLen(t.Context(), d.prefix+"jobs").Result(); n != 1 || err != nil {
 		t.Errorf("%d entries, %v", n, err)
+	}
+}
+
+// A server with which TLS does not begin is one that is not reachable, and is asked once.
+func TestTLSDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	certs := newCerts(t)
+	pair, err := tls.LoadX509KeyPair(certs.cert, certs.key)
+	must(t, err)
+	for _, c := range []struct {
+		name, says string
+		serve      func(net.Conn)
+	}{
+		{"of an unknown CA", "unknown authority", func(c net.Conn) {
+			_ = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}}).Handshake() // the client ends it
+		}},
+		{"without TLS", "does not look like a TLS handshake", func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 1024))
+			_, _ = io.WriteString(c, "-ERR Protocol error\r\n")
+			_, _ = io.Copy(io.Discard, c)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := &desk{t: t, url: "rediss://" + accepting(t, c.serve)}
+			for _, args := range []string{
+				"stats", "dead show 1-0 2-0", "dead replay 1-0 2-0 -y", "dead discard 1-0 2-0 -y", "dead replay --all -y",
+				"delayed show x y", "delayed cancel x y -y", "schedule run-now x y", "enqueue k",
+			} {
+				s := d.try(strings.Fields(args)...)
+				if s.code != exitRedis || s.out != "" || strings.Count(s.err, c.says) != 1 {
+					t.Errorf("%s: %+v", args, s)
+				}
+			}
+		})
+	}
+}
+
+// accepting is the address of a server of connections.
+func accepting(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	var loops sync.WaitGroup
+	t.Cleanup(loops.Wait)
+	t.Cleanup(func() { l.Close() })
+	loops.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			loops.Go(func() {
+				defer c.Close()
+				serve(c)
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+func TestExitOf(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, exitRedis},
+		{tls.RecordHeaderError{Msg: "no TLS"}, exitRedis},
+		{tls.AlertError(40), exitRedis},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, exitRedis},
+		{io.ErrUnexpectedEOF, exitRedis},
+		{redis.ErrClosed, exitRedis},
+		{jobs.ErrUncertain, exitRedis},
+		{jobs.ErrNotFound, exitPartly},
+		{errors.New("it cannot be replayed"), exitPartly},
+	} {
+		if got := exitOf(fmt.Errorf("jobs: %w", c.err)); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
 	}
 }
 

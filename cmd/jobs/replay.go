@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/fields"
@@ -29,7 +27,7 @@ type marked struct {
 // meanwhile is not among them.
 func (t *tool) picked(ctx context.Context, entries []string, f choice, all bool, see func(jobs.DeadLetter)) ([]marked, error) {
 	switch {
-	case len(entries) > 0 && (f.narrow() || all):
+	case len(entries) > 0 && (f.narrow() || f.limit != 0 || all):
 		return nil, usage("name entries or choose by flags, not both")
 	case len(entries) == 0 && !f.narrow() && !all:
 		return nil, usage("which? Name entries, choose by flags (--kind, --error, --since, …), or say --all")
@@ -40,7 +38,7 @@ func (t *tool) picked(ctx context.Context, entries []string, f choice, all bool,
 		found = append(found, marked{d.Entry, d.Kind, d.Raw != "" || d.Kind == ""})
 	}
 	if len(entries) > 0 {
-		err := t.each(entries, func(entry string) error {
+		err := t.each(once(entries), func(entry string) error {
 			d, err := t.letter(ctx, entry)
 			if err == nil {
 				add(d)
@@ -70,6 +68,16 @@ func (t *tool) picked(ctx context.Context, entries []string, f choice, all bool,
 		add(d)
 	}
 	return found, some(len(found))
+}
+
+// once are arguments without those that stand further left already.
+func once(args []string) []string {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
+		before := seen[arg]
+		seen[arg] = true
+		return before
+	})
 }
 
 const replayHelp = `Put dead letters back on the stream, with their original fields, under their IDs and with no attempts
@@ -280,7 +288,7 @@ func (t *tool) deadDiscardCommand() *cobra.Command {
 // says how far it came. What one letter alone refuses, or somebody else did first, does not
 // end it.
 func (t *tool) all(ctx context.Context, letters []marked, every time.Duration, verb string, act func(context.Context, marked) error) error {
-	done, gone, refused := 0, 0, 0
+	n := tally{total: len(letters)}
 	bar := t.progress(verb, len(letters))
 	next := time.Now()
 	var broken error
@@ -291,29 +299,24 @@ func (t *tool) all(ctx context.Context, letters []marked, every time.Duration, v
 		}
 		// One that has begun is not cut off: its answer would be missing.
 		err := act(context.WithoutCancel(ctx), m)
+		n.count(err)
 		if broken = stops(err); broken != nil {
 			break
 		}
-		switch {
-		case err == nil:
-			done++
-		case errors.Is(err, jobs.ErrNotFound):
-			gone++
-		default:
-			refused++
+		if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 			bar.end()
 			fmt.Fprintln(t.err, "jobs: "+safe(trimmed(err)))
 		}
 		bar.at(i + 1)
 	}
 	bar.end()
-	if err := t.sayHow(verb, len(letters), done, gone, refused); err != nil {
+	if err := t.sayHow(verb, n); err != nil {
 		return err
 	}
 	switch {
 	case broken != nil:
 		return broken
-	case gone+refused > 0:
+	case n.gone+n.refused > 0:
 		return errSaid
 	}
 	return nil
@@ -334,18 +337,40 @@ func waited(ctx context.Context, next time.Time, every time.Duration) time.Time 
 	return next.Add(every)
 }
 
-func (t *tool) sayHow(verb string, total, done, gone, refused int) error {
+// tally is what became of so many letters; those that are counted nowhere are as they were.
+type tally struct{ total, done, gone, refused, uncertain int }
+
+// count counts a letter by what acting on it came to.
+func (n *tally) count(err error) {
+	switch {
+	case err == nil:
+		n.done++
+	case errors.Is(err, jobs.ErrNotFound):
+		n.gone++
+	case errors.Is(err, jobs.ErrUncertain):
+		n.uncertain++
+	case stops(err) == nil:
+		n.refused++
+	}
+}
+
+func (n tally) left() int { return n.total - n.done - n.gone - n.refused - n.uncertain }
+
+func (t *tool) sayHow(verb string, n tally) error {
 	if t.json {
-		return t.line(map[string]int{verb: done, "gone": gone, "refused": refused, "left": total - done - gone - refused})
+		return t.line(map[string]int{verb: n.done, "gone": n.gone, "refused": n.refused, "uncertain": n.uncertain, "left": n.left()})
 	}
-	text := fmt.Sprintf("%s %d of %d", verb, done, total)
-	if gone > 0 {
-		text += fmt.Sprintf("; gone already: %d", gone)
+	text := fmt.Sprintf("%s %d of %d", verb, n.done, n.total)
+	if n.gone > 0 {
+		text += fmt.Sprintf("; gone already: %d", n.gone)
 	}
-	if refused > 0 {
-		text += fmt.Sprintf("; %d could not be", refused)
+	if n.refused > 0 {
+		text += fmt.Sprintf("; %d could not be", n.refused)
 	}
-	switch left := total - done - gone - refused; {
+	if n.uncertain > 0 {
+		text += fmt.Sprintf("; %d may have been, since no answer came", n.uncertain)
+	}
+	switch left := n.left(); {
 	case left == 1:
 		text += "; 1 is left as it was"
 	case left > 1:
@@ -357,18 +382,8 @@ func (t *tool) sayHow(verb string, total, done, gone, refused int) error {
 
 // stops is err where it is not about one letter: Redis is away, or refuses.
 func stops(err error) error {
-	if err != nil && (errors.Is(err, jobs.ErrUncertain) || refusedBy(err) || unreachable(err)) {
+	if err != nil && exitOf(err) == exitRedis {
 		return err
 	}
 	return nil
-}
-
-func refusedBy(err error) bool {
-	_, ok := errors.AsType[redis.Error](err)
-	return ok && !errors.Is(err, redis.Nil)
-}
-
-func unreachable(err error) bool {
-	_, network := errors.AsType[net.Error](err)
-	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, redis.ErrClosed)
 }
