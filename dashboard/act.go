@@ -141,7 +141,7 @@ func (d *dashboard) askLetters(ctx context.Context, form url.Values) (question, 
 			continue
 		case err != nil:
 			return q, err
-		case l.Raw != "" && form.Get("do") == "replay":
+		case !replayable(l) && form.Get("do") == "replay":
 			q.NoJobs++
 			continue
 		}
@@ -283,7 +283,8 @@ func cutSet(key string) (string, bool) {
 	return key[len(lead):], true
 }
 
-// askAll counts what a filter chooses. The newest of that bounds the replay, so that it does what was shown.
+// askAll counts what a filter chooses. The newest of that bounds the replay, and so does the moment since when, which a
+// duration would move on with the clock: it does what was shown.
 func (d *dashboard) askAll(ctx context.Context, form url.Values) (question, error) {
 	c := readChoice(form)
 	c.Before = ""
@@ -314,8 +315,20 @@ func (d *dashboard) askAll(ctx context.Context, form url.Values) (question, erro
 	q.Note = "All that the filter chooses and that died until now, back on the stream with their original fields. What " +
 		"cannot be replayed stays."
 	q.choice(form)
+	if c.Since != "" {
+		q.keep("from", strconv.FormatInt(f.Since.UnixMilli(), 10))
+	}
 	q.keep("until", strconv.FormatInt(newest.UnixMilli()+1, 10))
 	return q, nil
+}
+
+// moment is a time as a question keeps it.
+func moment(ms string) (time.Time, error) {
+	n, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil {
+		return time.Time{}, refusal{400, "It is not said from when until when."}
+	}
+	return time.UnixMilli(n), nil
 }
 
 func (d *dashboard) replayAll(ctx context.Context, form url.Values) (string, error) {
@@ -325,11 +338,14 @@ func (d *dashboard) replayAll(ctx context.Context, form url.Values) (string, err
 	if err != nil {
 		return "", err
 	}
-	ms, err := strconv.ParseInt(form.Get("until"), 10, 64)
-	if err != nil {
-		return "", refusal{400, "It is not said until when."}
+	if f.Until, err = moment(form.Get("until")); err != nil {
+		return "", err
 	}
-	f.Until = time.UnixMilli(ms)
+	if c.Since != "" {
+		if f.Since, err = moment(form.Get("from")); err != nil {
+			return "", err
+		}
+	}
 	n, err := d.client.DeadLetters().ReplayAll(ctx, f, jobs.ReplayOptions{})
 	if err != nil {
 		return "", halfway(n, "replayed, not all", err)

@@ -31,5 +31,5 @@ func (d *dashboard) audit(ctx context.Context, form url.Values) (page, error) {
 		v.Actions = v.Actions[:perPage]
 		v.Next = v.Choice.Link("audit", "before", v.Actions[perPage-1].Record)
 	}
-	return page{Name: "audit", Tab: "audit", Title: "Audit", Data: v, Live: true}, nil
+	return page{Name: "audit", Tab: "audit", Title: "Audit", Data: v, Live: !v.Choice.Any()}, nil
 }

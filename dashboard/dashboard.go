@@ -56,7 +56,7 @@ func Handler(client *jobs.Client, o Options) http.Handler {
 		"": d.overview, "dead": d.dead, "letter": d.letter, "value": d.value, "delayed": d.delayed, "job": d.job,
 		"schedules": d.schedules, "workers": d.workers, "audit": d.audit, "confirm": d.confirm,
 	}
-	d.posts = map[string]view{"letter": d.letter, "confirm": d.confirm, "act": d.act}
+	d.posts = map[string]view{"letter": d.retyped, "confirm": d.confirm, "act": d.act}
 	return secured(http.NewCrossOriginProtection().Handler(d))
 }
 

@@ -2,12 +2,10 @@ package dashboard_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"html"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -214,6 +212,33 @@ func TestReplayOfAKind(t *testing.T) {
 	})
 }
 
+// However long a person thinks, what was shown to them is replayed: the last hour is the one before the question.
+func TestReplayOfTheLastHour(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		died := func(ago time.Duration) string {
+			entry := fmt.Sprintf("%d-0", time.Now().Add(-ago).UnixMilli())
+			must(t, s.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: "jobs:dead", ID: entry, Values: []any{"kind", "k", "error", "bad"}}).Err())
+			return entry
+		}
+		before := died(2 * time.Hour)
+		died(40 * time.Minute)
+		died(20 * time.Minute)
+		question := s.get("confirm?do=replay-all&since=1h")
+		contains(t, question, "Replay 2 dead letters?", `name="since" value="1h"`)
+		// As if it were half an hour later: then a duration reaches back as far as half an hour does now.
+		later := strings.Replace(question, `name="since" value="1h"`, `name="since" value="30m"`, 1)
+		contains(t, s.sure(later), "2 dead letters are back on the stream.")
+		if n := len(s.ready()); n != 2 {
+			t.Errorf("%d are ready, want 2", n)
+		}
+		contains(t, s.get("dead"), before)
+		a := s.do("POST", "act", url.Values{"do": {"replay-all"}, "since": {"3h"}, "until": {"9999999999999"}})
+		if a.status != 400 || len(s.ready()) != 2 {
+			t.Errorf("not said since when: %d, ready %v", a.status, s.ready())
+		}
+	})
+}
+
 func TestDiscard(t *testing.T) {
 	each(t, marek, func(t *testing.T, s *site) {
 		e := s.bury(nil, nil)
@@ -270,6 +295,10 @@ func TestCorrectionThatIsNotSure(t *testing.T) {
 		contains(t, back.body, `name="set:label" value="1&#34;4"`, `name="set:seat" value="9"`, "\nthree\nfour</textarea>",
 			"<details open>", `name="add" value="hall"`, "\nbig\none</textarea>")
 		contains(t, s.get("letter?entry="+e[0]), `name="set:label" value="14-C"`, "<details><summary>")
+		// A link is typed by somebody else: it shows what the letter holds.
+		foreign := s.get("letter?entry=" + e[0] + "&set:label=15-D&set:hall=big")
+		contains(t, foreign, `name="set:label" value="14-C"`, "<details><summary>")
+		lacks(t, foreign, "15-D", "big")
 	})
 }
 
@@ -349,6 +378,20 @@ func TestListPagesByCursor(t *testing.T) {
 		next := s.get(html.UnescapeString(m[1]))
 		contains(t, next, e[0], "back to the newest")
 		lacks(t, next, `value="`+e[1]+`"`, `rel="next"`)
+	})
+}
+
+// What is searched for is read once: for what nobody has it is all there is, which no open tab reads again and again.
+func TestSearchIsNotLive(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		s.bury(nil)
+		for _, path := range []string{"dead", "dead?before=9999999999999-0", "dead?kind=", "delayed", "delayed?from=2026-03-29T03:00", "audit"} {
+			contains(t, s.get(path), `id="live"`, " data-live>")
+		}
+		for _, path := range []string{"dead?id=nosuch", "dead?kind=render_tickets", "dead?error=bad&before=9999999999999-0", "dead?since=1h",
+			"delayed?id=nosuch", "delayed?kind=other", "audit?kind=other", "audit?id=nosuch"} {
+			lacks(t, s.get(path), `id="live"`, "data-live")
+		}
 	})
 }
 
@@ -518,6 +561,13 @@ func TestOddRequests(t *testing.T) {
 			{"GET", "confirm?do=replay-all", nil, 404}, {"POST", "act", url.Values{"do": {"replay"}}, 400},
 			{"POST", "act", url.Values{"do": {"replay-all"}}, 400}, {"POST", "act", url.Values{"do": {"run-schedule"}, "name": {"x"}}, 404},
 			{"GET", "dead?since=x", nil, 400}, {"GET", "dead?before=x", nil, 400}, {"GET", "delayed?from=x", nil, 400},
+			{"GET", "delayed?after=junk", nil, 400}, {"GET", "delayed?after=1/-1", nil, 400}, {"GET", "delayed?after=NaN/1", nil, 400},
+			{"GET", "delayed?after=1/1/1", nil, 400}, {"GET", "delayed?after=1.5/1", nil, 200}, {"GET", "delayed?after=1/9007199254740991", nil, 200}, {"GET", "delayed?after=1/9223372036854775807", nil, 400},
+			{"GET", "letter?entry=99999999999999999999-0", nil, 404}, {"GET", "letter?entry=0-18446744073709551616", nil, 404},
+			{"GET", "letter?entry=18446744073709551615-0", nil, 404}, {"GET", "letter?entry=000000000000000000001-0", nil, 404},
+			{"GET", "value?entry=99999999999999999999-0", nil, 404}, {"GET", "confirm?do=replay&entry=99999999999999999999-0", nil, 404},
+			{"GET", "dead?before=99999999999999999999-0", nil, 400}, {"GET", "audit?before=99999999999999999999-0", nil, 400},
+			{"POST", "act", url.Values{"do": {"replay"}, "entry": {"99999999999999999999-0"}}, 400},
 			{"GET", "job?due=1&id=x", nil, 404}, {"GET", "value?entry=1-1", nil, 404}, {"HEAD", "dead", nil, 200}, {"GET", "dead?%zz", nil, 400},
 			{"POST", "confirm", url.Values{"x": {strings.Repeat("x", 5<<20)}}, 413},
 			{"GET", "style.css", nil, 200}, {"GET", "live.js", nil, 200}, {"GET", "icon.svg", nil, 200}, {"GET", "frame.html", nil, 404},
@@ -538,6 +588,23 @@ func TestOddRequests(t *testing.T) {
 		some := s.get("confirm?do=replay&entry=" + raw + "&entry=" + s.bury(nil)[0])
 		contains(t, some, "Replay 1 dead letter?", "1 of the selected could not be read as a job", `<a href="dead" aria-current="page">`)
 		lacks(t, some, `value="`+raw+`"`)
+	})
+}
+
+// A letter without a kind is no job, and the kind is not a field that could be corrected.
+func TestLetterWithoutAKind(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		none := s.bury(jobs.Fields{"kind": "", "order_id": "4471"})[0]
+		page := s.get("letter?entry=" + none)
+		contains(t, page, "A job without a kind", "4471", "it cannot be replayed", `value="discard"`)
+		lacks(t, page, `value="replay"`, `value="correct"`)
+		if a := s.do("GET", "confirm?do=replay&entry="+none, nil); a.status != 409 {
+			t.Errorf("asked whether to replay it: %d", a.status)
+		}
+		some := s.get("confirm?do=replay&entry=" + none + "&entry=" + s.bury(nil)[0])
+		contains(t, some, "Replay 1 dead letter?", "1 of the selected could not be read as a job")
+		lacks(t, some, `value="`+none+`"`)
+		contains(t, s.sure(s.get("confirm?do=discard&entry="+none)), "1 dead letter is deleted.")
 	})
 }
 
@@ -658,10 +725,7 @@ func (r refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func TestRedisIsGone(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	rdb := redis.NewClient(&redis.Options{Addr: l.Addr().String(), MaxRetries: -1})
-	must(t, errors.Join(l.Close()))
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}) // where nobody listens
 	s := newSite(t, rdb, marek)
 	for _, path := range []string{"", "dead", "delayed", "schedules", "workers", "audit"} {
 		a := s.do("GET", path, nil)

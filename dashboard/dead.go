@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,7 +53,7 @@ func (c choice) filter() (jobs.Filter, error) {
 		if err != nil || d < 0 {
 			return f, refusal{400, "Since is a duration, as in 24h."}
 		}
-		f.Since = time.Now().Add(-d)
+		f.Since = time.Now().Add(-d).Truncate(time.Millisecond) // as exact as when a letter died
 	}
 	if c.Before != "" && !isEntry(c.Before) {
 		return f, refusal{400, "There is no such page of the list."}
@@ -63,8 +64,11 @@ func (c choice) filter() (jobs.Filter, error) {
 // isEntry reports whether a name may be a stream ID.
 func isEntry(s string) bool {
 	ms, seq, ok := strings.Cut(s, "-")
-	digits := func(s string) bool { return s != "" && len(s) <= 20 && strings.Trim(s, "0123456789") == "" }
-	return ok && digits(ms) && digits(seq)
+	fits := func(s string) bool {
+		_, err := strconv.ParseUint(s, 10, 64)
+		return err == nil && len(s) <= 20
+	}
+	return ok && fits(ms) && fits(seq)
 }
 
 func (d *dashboard) dead(ctx context.Context, form url.Values) (page, error) {
@@ -89,7 +93,8 @@ func (d *dashboard) dead(ctx context.Context, form url.Values) (page, error) {
 		return page{}, err
 	}
 	v.Total, v.Kinds = stats.Dead, d.knownKinds(ctx, v.Letters)
-	return page{Name: "dead", Tab: "dead", Title: "Dead letters", Data: v, Live: true, Said: said(form)}, nil
+	live := !v.Choice.Any()
+	return page{Name: "dead", Tab: "dead", Title: "Dead letters", Data: v, Live: live, Said: said(form)}, nil
 }
 
 // knownKinds are the kinds that are worked on, and those on this page.

@@ -2,10 +2,13 @@ package dashboard
 
 import (
 	"context"
+	"iter"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stagedoor/jobs"
@@ -48,13 +51,9 @@ type waiting struct {
 
 func (d *dashboard) delayed(ctx context.Context, form url.Values) (page, error) {
 	v := delayed{Find: find{form.Get("id"), form.Get("kind"), form.Get("from"), form.Get("after")}}
-	from, err := v.Find.time()
+	list, err := d.listed(ctx, v.Find)
 	if err != nil {
 		return page{}, err
-	}
-	list := d.client.Delayed().ListFrom(ctx, from)
-	if v.Find.After != "" {
-		list = d.client.Delayed().ListAfter(ctx, v.Find.After)
 	}
 	last := ""
 	for job, err := range list {
@@ -77,7 +76,31 @@ func (d *dashboard) delayed(ctx context.Context, form url.Values) (page, error) 
 		return page{}, err
 	}
 	v.Total = stats.Delayed
-	return page{Name: "delayed", Tab: "delayed", Title: "Delayed", Data: v, Live: true, Said: said(form)}, nil
+	live := !v.Find.Any()
+	return page{Name: "delayed", Tab: "delayed", Title: "Delayed", Data: v, Live: live, Said: said(form)}, nil
+}
+
+// listed is what waits, from where a page of it begins.
+func (d *dashboard) listed(ctx context.Context, f find) (iter.Seq2[jobs.DelayedJob, error], error) {
+	from, err := f.time()
+	switch {
+	case err != nil:
+		return nil, err
+	case f.After == "":
+		return d.client.Delayed().ListFrom(ctx, from), nil
+	case !isCursor(f.After):
+		return nil, refusal{400, "There is no such page of the list."}
+	}
+	return d.client.Delayed().ListAfter(ctx, f.After), nil
+}
+
+// isCursor reports whether a name may be a delayed job's Cursor: when it is due, and how many are passed that are due
+// then, which Redis's scripts count in a double.
+func isCursor(s string) bool {
+	due, passed, _ := strings.Cut(s, "/")
+	score, bad := strconv.ParseFloat(due, 64)
+	_, err := strconv.ParseUint(passed, 10, 53)
+	return bad == nil && err == nil && !math.IsNaN(score)
 }
 
 // time is when From begins: as a browser's field for a time writes it, in UTC.

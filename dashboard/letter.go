@@ -22,7 +22,10 @@ type letter struct {
 }
 
 // Editable reports whether a form may correct something of it.
-func (l letter) Editable() bool { return l.Raw == "" }
+func (l letter) Editable() bool { return replayable(l.DeadLetter) }
+
+// replayable reports whether a letter was ever a job: without a kind it is none, and no correction gives it one.
+func replayable(l jobs.DeadLetter) bool { return l.Raw == "" && l.Kind != "" }
 
 // A value is a job's field as a page shows it.
 type value struct {
@@ -53,7 +56,6 @@ func (d *dashboard) letter(ctx context.Context, form url.Values) (page, error) {
 		return page{}, err
 	}
 	l := letter{DeadLetter: found, Values: valuesOf(found)}
-	l.retype(form)
 	for a, err := range d.client.Audit(ctx, jobs.Filter{ID: found.ID, Kind: found.Kind, Limit: 20}) {
 		if err != nil {
 			l.Trouble = err.Error()
@@ -64,7 +66,18 @@ func (d *dashboard) letter(ctx context.Context, form url.Values) (page, error) {
 	return page{Name: "letter", Tab: "dead", Title: "Dead letter " + entry, Data: l}, nil
 }
 
-// retype puts into the form what a person had typed who was asked whether to replay it so, and would not yet.
+// retyped is a letter for a person who was asked whether to replay it corrected, and would not yet. Only their own form
+// leads here: a link to a letter would show what somebody else typed as if the letter held it.
+func (d *dashboard) retyped(ctx context.Context, form url.Values) (page, error) {
+	p, err := d.letter(ctx, form)
+	if l, ok := p.Data.(letter); ok {
+		l.retype(form)
+		p.Data = l
+	}
+	return p, err
+}
+
+// retype puts into the form what the person had typed.
 func (l *letter) retype(form url.Values) {
 	typed := map[string]string{}
 	for key := range form {

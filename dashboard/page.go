@@ -27,7 +27,7 @@ type page struct {
 	Tab      string // that is lit in the navigation
 	Title    string
 	Data     any
-	Live     bool   // it is read again and again
+	Live     bool   // it is read again and again: not where something is searched for, which may take all there is
 	Said     string // what was just done
 	Text     *string
 	Location string // relative
