@@ -314,7 +314,7 @@ func (d *DeadLetters) replayPage(ctx context.Context, page []store.Replayed) (in
 
 // unsure is err, marked where an answer never came: what was asked may have been done.
 func unsure(err error) error {
-	if err != nil && !store.Refused(err) {
+	if err != nil && !store.Refused(err) && !store.Unsent(err) {
 		return fmt.Errorf("%w: %w", ErrUncertain, err)
 	}
 	return err

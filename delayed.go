@@ -107,7 +107,7 @@ func readCursor(cursor string) (p store.Place, ok bool) {
 	var err, bad error
 	p.Score, err = strconv.ParseFloat(due, 64)
 	p.Skip, bad = strconv.ParseInt(skip, 10, 64)
-	return p, err == nil && bad == nil && p.Skip >= 0 && !math.IsNaN(p.Score)
+	return p, err == nil && bad == nil && p.Skip >= 0 && p.Skip < 1<<53 && !math.IsNaN(p.Score)
 }
 
 // Get returns the job with this ID: of several (kinds that share an ID) all, the earliest
@@ -143,12 +143,20 @@ func (d *Delayed) RunNow(ctx context.Context, id string) error {
 }
 
 func (d *Delayed) each(ctx context.Context, what, id string, act func(context.Context, store.Member, store.Record) (bool, error)) error {
-	found := false
+	all := map[string]func() (bool, error){} // by member: one that runs now and fails at once is in delayed anew
 	err := d.find(ctx, id, func(m store.Member, job DelayedJob) error {
-		acted, err := act(ctx, m, action(ctx, what, job.Job))
-		found = found || acted
-		return unsure(err)
+		all[m.Raw] = func() (bool, error) { return act(ctx, m, action(ctx, what, job.Job)) }
+		return nil
 	})
+	found := false
+	for _, member := range slices.Sorted(maps.Keys(all)) {
+		if err != nil {
+			break
+		}
+		var acted bool
+		acted, err = all[member]()
+		found, err = found || acted, unsure(err)
+	}
 	if err == nil && !found {
 		err = ErrNotFound
 	}

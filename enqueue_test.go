@@ -2,9 +2,14 @@ package jobs_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -157,6 +162,25 @@ func (q *queue) total() int64 {
 	_, err := pipe.Exec(q.t.Context())
 	must(q.t, err)
 	return stream.Val() + delayed.Val() + dead.Val()
+}
+
+// Where TLS does not begin nothing was sent, and nothing is uncertain.
+func TestAStrangerIsSentNothing(t *testing.T) {
+	t.Parallel()
+	untrusted := httptest.NewUnstartedServer(http.NotFoundHandler())
+	untrusted.Config.ErrorLog = log.New(io.Discard, "", 0)
+	untrusted.StartTLS()
+	t.Cleanup(untrusted.Close)
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	for name, addr := range map[string]string{"untrusted": untrusted.Listener.Addr().String(), "without TLS": plain.Listener.Addr().String()} {
+		rdb := redis.NewClient(&redis.Options{Addr: addr, TLSConfig: &tls.Config{ServerName: "example.com"}})
+		t.Cleanup(func() { _ = rdb.Close() })
+		err := newQueue(t, rdb, "").Enqueue(t.Context(), once.Job(nil))
+		if err == nil || errors.Is(err, jobs.ErrUncertain) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestALostReplyIsUncertainAndOneEntry(t *testing.T) {

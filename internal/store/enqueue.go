@@ -44,7 +44,7 @@ func (s *Store) enqueue(ctx context.Context, items []Item) (queued, uncertain in
 	switch {
 	case err == nil:
 		return len(items), 0, nil
-	case Refused(err), unsent(err):
+	case Refused(err), Unsent(err):
 		return queued, 0, err
 	default:
 		return 0, len(items), err

@@ -184,11 +184,11 @@ func (s *Store) kinds(ctx context.Context, key string, see func(kind, id string)
 		if err != nil {
 			return err
 		}
+		if len(page) == 0 {
+			return nil
+		}
 		for i := 0; i+1 < len(page); i += 2 {
 			see(page[i+1], page[i])
-		}
-		if len(page) < 2*size {
-			return nil
 		}
 		from = after(page[len(page)-2])
 	}
@@ -214,25 +214,27 @@ func From(t time.Time) Place {
 func (s *Store) DelayedFrom(ctx context.Context, p Place, see func([]Member, []Place) bool) error {
 	const size = 100
 	for {
-		members, err := s.rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-			Key: s.keys.Delayed, Start: strings.ToLower(strconv.FormatFloat(p.Score, 'f', -1, 64)), Stop: "+inf",
-			ByScore: true, Offset: p.Skip, Count: size,
-		}).Result()
-		if err != nil || len(members) == 0 {
+		bound := strings.ToLower(strconv.FormatFloat(p.Score, 'f', -1, 64))
+		flat, err := s.run(ctx, place, []string{s.keys.Delayed}, bound, p.Skip, size).StringSlice()
+		if err != nil || len(flat) == 0 {
 			return err
 		}
-		places := make([]Place, len(members))
-		for i, m := range members {
-			if m.Score != p.Score {
-				p = Place{Score: m.Score}
+		members, places := make([]Member, len(flat)/2), make([]Place, len(flat)/2)
+		for i := range members {
+			due, _ := strconv.ParseFloat(flat[2*i+1], 64)
+			if due != p.Score {
+				p = Place{Score: due}
 			}
 			p.Skip++
-			places[i] = p
+			members[i], places[i] = readMember(flat[2*i], due), p
 		}
-		if !see(readMembers(members), places) || len(members) < size {
+		if !see(members, places) || len(members) < size {
 			return nil
 		}
 	}
 }
 
-var kinds = script("kinds")
+var (
+	kinds = script("kinds")
+	place = script("place")
+)

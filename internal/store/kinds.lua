@@ -1,13 +1,19 @@
--- One page of a stream, of which only the kinds travel.
+-- One page of a stream, of which only the kinds travel. It ends early behind large entries,
+-- each of which is read.
 -- KEYS 1 stream   ARGV 1 first id, 2 page size
--- Returns {id, kind, id, kind, ...}; kind is '' where an entry names none.
-local kinds = {}
-for _, e in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])) do
-  local kind = ''
-  for i = 1, #e[2], 2 do
-    if e[2][i] == 'kind' then kind = e[2][i + 1] end
+-- Returns {id, kind, id, kind, ...}; kind is '' where an entry names none. None: the end.
+local kinds, from, bytes = {}, ARGV[1], 0
+repeat
+  local few = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 4)
+  for _, e in ipairs(few) do
+    local kind = ''
+    for i = 1, #e[2], 2 do
+      if e[2][i] == 'kind' then kind = e[2][i + 1] end
+      bytes = bytes + #e[2][i + 1]
+    end
+    kinds[#kinds + 1] = e[1]
+    kinds[#kinds + 1] = kind
+    from = '(' .. e[1]
   end
-  kinds[#kinds + 1] = e[1]
-  kinds[#kinds + 1] = kind
-end
+until not few[1] or #kinds >= 2 * tonumber(ARGV[2]) or bytes > 1048576
 return kinds

@@ -10,6 +10,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
@@ -243,8 +244,16 @@ func NoGroup(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "NOGROUP") || strings.Contains(err.Error(), "UNBLOCKED"))
 }
 
-// unsent says that err came up before anything was written.
-func unsent(err error) bool {
+// Unsent says that err came up before anything was written.
+func Unsent(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
+	return ok && op.Op == "dial" || stranger(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
+}
+
+// stranger says that TLS has not let the connection begin: the server is not who it should be, or speaks none. (An alert
+// may come later, too.)
+func stranger(err error) bool {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	return untrusted || plain
 }

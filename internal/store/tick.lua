@@ -8,7 +8,7 @@ if not is(KEYS[3], 'stream') then return wrongtype(KEYS[3], 'stream') end
 local tick, bookmark = tonumber(ARGV[2]), redis.call('GET', KEYS[2])
 local last, expression = string.match(bookmark or '', '^(%-?%d+) (.*)$')
 if tick > now() then return redis.error_reply('ERR the tick is not due by this clock: another server answers now?') end
-if expression == ARGV[3] then
+if expression == ARGV[3] and tonumber(last) <= now() then -- else the clock was put back since
   if tick <= tonumber(last) then return 0 end
 elseif tick <= tonumber(ARGV[4]) then
   -- Not ours: the name is new, or another expression governs until a tick of ours
