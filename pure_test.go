@@ -34,6 +34,7 @@ func TestDecide(t *testing.T) {
 		"retry after, negative":    {Policy{Retries: 2, Backoff: second}, 0, RetryAfter(-1, boom), next{toRetry, 0}},
 		"retry after, no retries":  {Policy{}, 0, RetryAfter(time.Minute, boom), next{outcome: toDead}},
 		"permanent, retry after":   {Policy{Retries: 2}, 0, Permanent(RetryAfter(time.Minute, boom)), next{outcome: toDead}},
+		"permanent, snooze":        {Policy{Retries: 2}, 0, Permanent(fmt.Errorf("x: %w", Snooze(time.Hour))), next{outcome: toDead}},
 		"snooze":                   {Policy{}, 7, Snooze(time.Minute), next{toSnooze, time.Minute}},
 		"snooze, too long":         {Policy{}, 0, Snooze(math.MaxInt64), next{toSnooze, 24 * time.Hour}},
 		"snooze, negative":         {Policy{}, 0, Snooze(-1), next{toSnooze, time.Millisecond}},
@@ -45,6 +46,30 @@ func TestDecide(t *testing.T) {
 	for name, test := range tests {
 		if got := decide(test.policy, test.attempts, test.err); got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+// fragile is an error that cannot be unwrapped where it is nil.
+type fragile struct{ err error }
+
+func (*fragile) Error() string   { return "fragile" }
+func (f *fragile) Unwrap() error { return f.err }
+
+// A mark outside of an error that panics holds.
+func TestConcludeMarksOfWhatPanics(t *testing.T) {
+	t.Parallel()
+	var broken *fragile
+	p := Policy{Retries: 2, Backoff: func(int) time.Duration { return time.Second }}
+	for name, test := range map[string]struct {
+		err  error
+		want next
+	}{
+		"none": {broken, next{toRetry, time.Second}}, "permanent": {Permanent(broken), next{outcome: toDead}},
+		"retry after": {RetryAfter(time.Hour, broken), next{toRetry, time.Hour}},
+	} {
+		if c := conclude(p, 0, test.err, nil, "x"); c.next != test.want || c.text != "fragile" {
+			t.Errorf("%s: %+v, %q", name, c.next, c.text)
 		}
 	}
 }

@@ -189,7 +189,10 @@ type finds struct{ claims, suspects []store.Claim }
 func (r *Runner) sweep(ctx context.Context) (time.Duration, error) {
 	quarter := r.cfg.Lease / 4
 	again := quarter - rand.N(quarter/8+1)
-	if !r.steady() {
+	if _, err := r.store.Now(ctx); err != nil {
+		return 0, err
+	}
+	if !r.steady() || r.store.Leapt(r.cfg.Lease) { // by which entries look idle
 		return min(again, quarter/2), nil
 	}
 	var found finds

@@ -29,7 +29,8 @@ var (
 	// handler returns, nothing of this run is written.
 	ErrLeaseLost = errors.New("the lease is lost")
 	// ErrTimeout: the attempt took longer than its Timeout. A handler that does not
-	// return within a second more is abandoned.
+	// return within a second more is abandoned. (The handler's own context then says
+	// context.DeadlineExceeded; one that was derived from it context.Canceled, with this cause.)
 	ErrTimeout = errors.New("timeout")
 )
 
@@ -116,13 +117,16 @@ func decide(p Policy, attempts int, err error) next {
 	if err == nil {
 		return next{outcome: toDone}
 	}
-	if s, ok := errors.AsType[*snooze](err); ok {
-		return next{toSnooze, s.wait}
+	if _, ok := errors.AsType[*permanent](err); ok { // before all else: never means never
+		return next{outcome: toDead}
 	}
 	if _, ok := errors.AsType[*undecodable](err); ok {
 		return next{outcome: toDead}
 	}
-	if _, ok := errors.AsType[*permanent](err); ok || attempts >= p.Retries {
+	if s, ok := errors.AsType[*snooze](err); ok {
+		return next{toSnooze, s.wait}
+	}
+	if attempts >= p.Retries {
 		return next{outcome: toDead}
 	}
 	if r, ok := errors.AsType[*retryAfter](err); ok {
@@ -154,7 +158,7 @@ func conclude(p Policy, attempts int, err, cause error, what string) conclusion 
 	}
 	c := conclusion{err: err, reason: ReasonFailed}
 	if v := try(func() { c.next = decide(p, attempts, err) }); v != nil {
-		c.next = decide(p, attempts, errors.New("an error that cannot be read"))
+		c.next = decide(p, attempts, unreadable(err))
 	}
 	c.text = record.Bounded(safeText(err), maxError)
 	if c.outcome == toDead || c.outcome == toRetry {
@@ -168,6 +172,16 @@ func conclude(p Policy, attempts int, err, cause error, what string) conclusion 
 		c.reason = ReasonFailed
 	}
 	return c
+}
+
+// unreadable is what remains of an error whose methods panic: how long to wait, where its
+// outermost says so.
+func unreadable(err error) error {
+	blank := errors.New("an error that cannot be read")
+	if r, ok := err.(*retryAfter); ok {
+		return &retryAfter{r.wait, blank}
+	}
+	return blank
 }
 
 // try calls f and returns what it panicked with.
@@ -623,7 +637,7 @@ func (l *loop) written(run *run) error {
 	log := l.cfg.Logger
 	switch {
 	case !ours:
-		log.Warn("jobs: the outcome is not written, since the job is another worker's", "job", run.job, "err", run.err)
+		log.Warn("jobs: the outcome is not written, since the job is another worker's", "job", run.job, "err", run.text)
 	case run.outcome == toRetry:
 		log.Warn("jobs: attempt failed, will retry", "job", run.job, "err", run.text, "wait", run.wait)
 	case run.outcome == toRelease, run.outcome == toOthers:

@@ -172,10 +172,16 @@ func (r *Runner) enqueueTicks(ctx context.Context, clock time.Time) error {
 	return failed
 }
 
+// longestPeriod is for how long a schedule is remembered, about: three of them are a Duration.
+const longestPeriod = 10 * 366 * 24 * time.Hour
+
 // due returns the latest tick, where it is not known to be handled.
 func (p *periodic) due(clock time.Time) (store.Tick, bool) {
 	if p.since.IsZero() {
 		p.since = clock
+	}
+	if p.handled.After(clock) || p.since.After(clock) { // Redis's clock was put back
+		p.since, p.handled, p.next = clock, clock, time.Time{}
 	}
 	if p.next.After(clock) {
 		return store.Tick{}, false
@@ -190,7 +196,7 @@ func (p *periodic) due(clock time.Time) (store.Tick, bool) {
 	wire, _ := job.wire() // checked when it was added
 	period := time.Duration(0)
 	if following := p.When.Next(at); following.After(at) {
-		period = following.Sub(at)
+		period = min(following.Sub(at), longestPeriod)
 	}
 	return store.Tick{
 		Name: p.Name, At: at, Expression: p.expression, Since: p.since,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -284,22 +285,90 @@ func TestSchedulersKeysExpire(t *testing.T) {
 	})
 }
 
+// clock has a function put Redis's clock, which goes on, ahead of ours, until stop.
+func (q *queue) clock() (put func(ahead time.Duration), stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var ahead atomic.Int64
+	var clock sync.WaitGroup
+	clock.Go(func() {
+		for ctx.Err() == nil {
+			q.mini.SetTime(time.Now().Add(time.Duration(ahead.Load())))
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	return func(d time.Duration) { ahead.Store(int64(d)) }, func() {
+		cancel()
+		clock.Wait()
+	}
+}
+
+// Redis's clock was a day ahead for a moment. What ticked then is one tick, and the next comes when it is due.
+func TestRedisClockIsPutBack(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		bubble(t, func(t *testing.T, q *queue) {
+			var rs runs
+			put, stop := q.clock()
+			defer stop()
+			hire := func() {
+				q.hire(jobs.Config{}, handle(once, record[jobs.Fields](&rs)), on("x", jobs.Every(time.Minute)))
+			}
+			hire()
+			time.Sleep(10*time.Minute + time.Second)
+			put(24 * time.Hour)
+			time.Sleep(3 * time.Second)
+			if late { // who begins at the wrong time
+				hire()
+				time.Sleep(3 * time.Second)
+			}
+			before := len(rs.all())
+			put(0)
+			time.Sleep(30 * time.Minute)
+			if n := len(rs.all()) - before; n != 30 || before != 11 {
+				t.Errorf("%d ticks before, and %d in half an hour", before, n)
+			}
+			seen := map[time.Time]bool{}
+			for _, job := range rs.all() {
+				seen[job.Tick] = true
+			}
+			if len(seen) != len(rs.all()) {
+				t.Errorf("%d ticks are %d jobs", len(seen), len(rs.all()))
+			}
+		})
+	}
+}
+
+// onceAt is due at one time, and then when all is over.
+type onceAt struct{ at time.Time }
+
+func (s onceAt) Next(after time.Time) time.Time {
+	if after.Before(s.at) {
+		return s.at
+	}
+	return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+}
+
+func TestAScheduleWhoseFollowingTickIsFarAway(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		var rs runs
+		at := q.now().Add(2 * time.Second).Truncate(time.Second)
+		q.start(jobs.Config{}, handle(once, record[jobs.Fields](&rs)), on("x", onceAt{at}))
+		if tick := rs.wait(t, 1)[0].Tick; !tick.Equal(at) {
+			t.Errorf("it ticked for %s", tick)
+		}
+	})
+}
+
 // Redis's clock says which tick it is, whatever the workers' clocks say.
 func TestSkewedClocksOfWorkers(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []time.Duration{10*time.Minute + 7*time.Second, -10*time.Minute - 7*time.Second} {
 		bubble(t, func(t *testing.T, q *queue) {
 			var rs runs
-			ctx, stop := context.WithCancel(t.Context())
-			var clock sync.WaitGroup
-			clock.Go(func() {
-				for ctx.Err() == nil {
-					q.mini.SetTime(time.Now().Add(skew))
-					time.Sleep(10 * time.Millisecond)
-				}
-			})
-			defer clock.Wait()
+			put, stop := q.clock()
 			defer stop()
+			put(skew)
 			time.Sleep(time.Second)
 			for range 2 {
 				q.hire(jobs.Config{}, handle(once, record[jobs.Fields](&rs)), on("x", jobs.Every(time.Minute)))

@@ -302,6 +302,39 @@ func TestStoppingGivesUpEmptying(t *testing.T) {
 
 // The claim was sent and not answered: whether the worker has the suspect, it does not
 // know, and starts nothing until it does.
+// Redis's clock is put on again and again while a suspect runs, and every entry looks idle at once.
+func TestRedisClockIsPutOn(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs runs
+		long := jobs.NewKind[jobs.Fields]("long", jobs.Policy{Timeout: jobs.NoTimeout})
+		run := handle(long, func(ctx context.Context, _ jobs.Fields) error {
+			rs.add(ctx)
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(4 * time.Minute):
+				return nil
+			}
+		})
+		put, stop := q.clock()
+		defer stop()
+		q.hire(jobs.Config{Worker: "a"}, run)
+		q.hire(jobs.Config{Worker: "b"}, run)
+		q.enqueue(long.Job(nil))
+		q.orphan("gone", 20*time.Second, 2, long.Job(nil))
+		time.Sleep(time.Minute)
+		for i := range 10 {
+			put(time.Duration(i+1) * 61 * time.Second)
+			time.Sleep(14*time.Second + time.Duration(i)*137*time.Millisecond)
+		}
+		time.Sleep(4 * time.Minute)
+		if st := q.stats(); len(rs.all()) != 2 || st != (jobs.Stats{}) {
+			t.Errorf("%d runs of two jobs, left %+v, dead %v", len(rs.all()), st, q.dead())
+		}
+	})
+}
+
 func TestAClaimWhoseReplyIsLostKeepsTheWorkerEmpty(t *testing.T) {
 	t.Parallel()
 	through(t, func(t *testing.T, q *queue, proxy *servers.Proxy) {
