@@ -377,7 +377,9 @@ type Config struct {
 
 	// OnDead is told of each job that this worker has dead-lettered, after it is written, one
 	// at a time and beside the consumer loop. It is a notice and not a promise: a crash in
-	// between loses it, and so does a burst of more than 1,000 that it cannot keep up with.
+	// between loses it, and so does a burst of more than 1,000 that it cannot keep up with. At
+	// shutdown its context ends a second after all else has; what it has not been told of by
+	// then is only counted in the log, and Run waits a second more for it to return, at most.
 	OnDead func(context.Context, DeadLetter)
 
 	// KeepDead is how many dead letters are kept, the newest; 0: 10,000.
@@ -553,6 +555,11 @@ func funcName(h any) string {
 // with its attempts unchanged, and what does not return is handed to other workers as it
 // is; of the last Run's error tells the number. After a clean drain it is nil.
 //
+// Then Redis has five seconds for what is to be written, and OnDead up to two. Where Redis
+// holds its connections and does not answer, what was asked before ctx ended and what is
+// still asked after those seconds may outlive Run, until the client's own timeouts end it.
+// A round trip of the consumer loop that is under way when ctx ends is waited for.
+//
 // Before it has worked for the first time Run returns at once for what waiting does not
 // mend: a missing right, a wrong password, Redis older than 6.2, a prefix without hash tag
 // on a cluster, a key of the wrong type. All else, at any time, it waits out: Redis may be
@@ -570,25 +577,56 @@ func (r *Runner) Run(ctx context.Context) error {
 	// What outlives ctx: outcomes are written and leases kept until the last job has ended.
 	after, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	dying, over := context.WithCancel(context.WithoutCancel(ctx)) // over: no more jobs die
+	defer over()
 	l := newLoop(r, context.WithoutCancel(ctx))
 
-	var seekers, keepers sync.WaitGroup
+	var seekers, keepers, mourner sync.WaitGroup
 	keepers.Go(func() { l.read(after) })
 	keepers.Go(func() { r.watch(after) })
-	keepers.Go(func() { r.mourn(context.WithoutCancel(ctx)) })
 	keepers.Go(func() { r.loops["renew"].Every(after, r.renew) })
 	seekers.Go(func() { r.loops["sweep"].Every(ctx, r.sweep) })
 	seekers.Go(func() { r.loops["promote"].Every(ctx, r.promote) })
 	seekers.Go(func() { r.loops["tick"].Every(ctx, r.tick) })
+	mourner.Go(func() { r.mourn(dying) })
 
 	l.work(ctx)
-	left := l.drain(after)
-	seekers.Wait()
-	close(r.dead)
+	left := leftovers{running: l.finish(after)}
+	last, end := context.WithTimeout(context.WithoutCancel(ctx), redisHas)
+	defer end()
+	left.unwritten = l.drain(last)
 	close(l.asks)
 	stop()
-	keepers.Wait()
-	return r.leave(ctx, left)
+	if within(last, seekers.Wait) && within(last, keepers.Wait) {
+		r.leave(last)
+	}
+	over()
+	r.endMourning(mourner.Wait)
+	return left.err(r.cfg.Grace)
+}
+
+// redisHas is how long Redis has, once no job runs any more, for what is still to be asked.
+const redisHas = 5 * time.Second
+
+// within calls f, and waits for it until ctx ends and a moment more, for what has only to
+// see that it is over. It says whether f has returned; else that goes on by itself.
+func within(ctx context.Context, f func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	case <-time.After(100 * time.Millisecond):
+		return false
+	}
 }
 
 // prepare waits until Redis is there and as a worker needs it, or until ctx ends.
@@ -609,14 +647,11 @@ func (r *Runner) prepare(ctx context.Context) (ready bool, err error) {
 	return false, nil
 }
 
-// leave takes the consumer away where it owns nothing, and says what was left behind. Who is
-// gone without leave is removed by the others' sweep.
-func (r *Runner) leave(ctx context.Context, left leftovers) error {
-	_ = r.store.Leave(context.WithoutCancel(ctx), r.lastNews()...)
-	if left == (leftovers{}) {
-		return nil
-	}
-	return fmt.Errorf("jobs: Run: after the grace time of %s %d jobs still ran, %d outcomes could not be written", r.cfg.Grace, left.running, left.unwritten)
+// leave takes the consumer away where it owns nothing. Who is gone without leave is removed
+// by the others' sweep.
+func (r *Runner) leave(ctx context.Context) {
+	news := r.lastNews()
+	within(ctx, func() { _ = r.store.Leave(ctx, news...) })
 }
 
 // Healthy is for a liveness probe: nil while every loop of a running Runner goes round, else
@@ -631,12 +666,33 @@ func (r *Runner) Healthy() error {
 	return nil
 }
 
-// mourn tells OnDead.
+// mourn tells OnDead. When ctx ends no more jobs die, and it has a second for what it has not
+// been told of yet.
 func (r *Runner) mourn(ctx context.Context) {
-	for letter := range r.dead {
-		if p := try(func() { r.cfg.OnDead(ctx, letter) }); p != nil {
-			r.cfg.Logger.Error("jobs: OnDead panicked", "job", letter.Job, "err", p, "stack", string(p.Stack))
+	telling, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, end) })()
+	for telling.Err() == nil {
+		select {
+		case letter := <-r.dead:
+			if p := try(func() { r.cfg.OnDead(telling, letter) }); p != nil {
+				r.cfg.Logger.Error("jobs: OnDead panicked", "job", letter.Job, "err", p, "stack", string(p.Stack))
+			}
+		case <-ctx.Done():
+			if len(r.dead) == 0 {
+				return
+			}
 		}
+	}
+}
+
+// endMourning waits for the end of mourn, and a second longer than OnDead has, and says what was
+// left undone.
+func (r *Runner) endMourning(wait func()) {
+	ctx, end := context.WithTimeout(context.Background(), 2*time.Second)
+	defer end()
+	if ended := within(ctx, wait); !ended || len(r.dead) > 0 {
+		r.cfg.Logger.Warn("jobs: OnDead is not waited for any longer", "worker", r.consumer, "untold", len(r.dead), "returned", ended)
 	}
 }
 
@@ -727,23 +783,49 @@ func (l *loop) trip(ctx context.Context, n int) (int, error) {
 	if n == 0 && len(l.unsettled) == 0 {
 		return 0, nil
 	}
-	t := l.store.Trip(context.WithoutCancel(ctx))
-	for _, run := range l.unsettled {
-		run.write(t, l.cfg)
-	}
+	t := l.pack(context.WithoutCancel(ctx))
 	if n > 0 {
 		t.Fetch(n)
 	}
 	asked := time.Now()
 	entries, err := t.Go()
+	err = l.unpack(err)
+	l.receive(ctx, asked, 1, entries...)
+	return len(entries), err
+}
+
+// lastTrip writes the outcomes there are, at shutdown, and waits for Redis until ctx ends. What
+// is answered later counts as a lost reply: the outcomes are to be written again.
+func (l *loop) lastTrip(ctx context.Context) error {
+	if len(l.unsettled) == 0 {
+		return nil
+	}
+	t := l.pack(ctx)
+	var err error
+	if !within(ctx, func() { _, err = t.Go() }) {
+		return errors.New("no answer at shutdown")
+	}
+	return l.unpack(err)
+}
+
+// pack begins a trip with the outcomes there are.
+func (l *loop) pack(ctx context.Context) *store.Trip {
+	t := l.store.Trip(ctx)
+	for _, run := range l.unsettled {
+		run.write(t, l.cfg)
+	}
+	return t
+}
+
+// unpack sees what became of the outcomes of a trip that ended with err.
+func (l *loop) unpack(err error) error {
 	if err == nil {
 		l.heard()
 	}
 	if err = errors.Join(err, l.settle()); err == nil {
 		l.pace.Over()
 	}
-	l.receive(ctx, asked, 1, entries...)
-	return len(entries), err
+	return err
 }
 
 // settle lets go of what is written, or not ours to write; the rest is tried again.
@@ -871,26 +953,35 @@ func (l *loop) suffer(ctx context.Context, err error) {
 // leftovers are what a shutdown could not bring to an end.
 type leftovers struct{ running, unwritten int }
 
-// drain brings what runs to an end, as Run promises.
-func (l *loop) drain(ctx context.Context) leftovers {
-	l.pace.Rest()
-	if l.isolation.state == emptying {
-		l.giveUp(ctx)
+func (left leftovers) err(grace time.Duration) error {
+	if left == (leftovers{}) {
+		return nil
 	}
-	left := leftovers{running: l.finish(ctx)}
-	last := time.Now().Add(5 * time.Second)
-	for l.asked > 0 || len(l.unsettled) > 0 && time.Now().Before(last) {
-		if l.asked > 0 {
-			l.giveBack(<-l.arrived)
+	return fmt.Errorf("jobs: Run: after the grace time of %s %d jobs still ran, %d outcomes could not be written", grace, left.running, left.unwritten)
+}
+
+// drain writes what has ended, and gives back what the last blocked read brings, until ctx
+// ends. It returns how many outcomes it could not write. What a read brings later is not run:
+// its lease runs out.
+func (l *loop) drain(ctx context.Context) (unwritten int) {
+	for ctx.Err() == nil && (l.asked > 0 || len(l.unsettled) > 0) {
+		wait := redisHas
+		if err := l.lastTrip(ctx); err != nil {
+			wait = l.pace.Met(err)
+		} else if l.asked == 0 {
+			break
 		}
-		if _, err := l.trip(ctx, 0); err != nil {
-			loops.Sleep(ctx, l.pace.Met(err))
+		select {
+		case a := <-l.arrived:
+			l.giveBack(a)
+		case <-time.After(wait):
+		case <-ctx.Done():
 		}
 	}
-	if left.unwritten = len(l.unsettled); left.unwritten == 0 {
-		l.disown(ctx)
+	if l.asked == 0 && len(l.unsettled) == 0 {
+		within(ctx, func() { l.disown(ctx) })
 	}
-	return left
+	return len(l.unsettled)
 }
 
 // disown hands over what is this consumer's and never came here: the reply that brought it
@@ -908,17 +999,19 @@ func (l *loop) disown(ctx context.Context) {
 	_, _ = t.Go()
 }
 
-// finish waits for what runs: for the grace time, and for a second after it was cancelled.
-// It returns how many had to be handed over.
+// finish waits for what runs, as Run promises: for the grace time, and for a second after it
+// was cancelled, whether Redis answers or not. It returns how many had to be handed over.
 func (l *loop) finish(ctx context.Context) (left int) {
-	grace := time.After(l.cfg.Grace)
-	var end <-chan time.Time
-	for {
-		if _, err := l.trip(ctx, 0); err != nil {
+	l.pace.Rest()
+	ctx, end := context.WithTimeout(ctx, l.cfg.Grace+time.Second)
+	defer end()
+	defer time.AfterFunc(l.cfg.Grace, func() { l.leases.cancel(ErrShutdown) }).Stop()
+	if l.isolation.state == emptying {
+		within(ctx, func() { l.giveUp(ctx) })
+	}
+	for l.busy > 0 {
+		if err := l.lastTrip(ctx); err != nil {
 			_ = l.pace.Met(err) // written again when the next one ends
-		}
-		if l.busy == 0 {
-			return left
 		}
 		select {
 		case run := <-l.ended:
@@ -926,13 +1019,11 @@ func (l *loop) finish(ctx context.Context) (left int) {
 			l.collect()
 		case a := <-l.arrived:
 			l.giveBack(a)
-		case <-grace:
-			l.leases.cancel(ErrShutdown)
-			end = time.After(time.Second)
-		case <-end:
-			left = l.handOver()
+		case <-ctx.Done():
+			return l.handOver()
 		}
 	}
+	return 0
 }
 
 // giveBack puts what the last blocked read brought back to ready, unrun.

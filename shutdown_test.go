@@ -1,15 +1,23 @@
 package jobs_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"regexp"
+	"runtime"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/pipe"
 )
 
 // gate is a handler that says when it has begun, and ends when and as it is told.
@@ -312,5 +320,204 @@ func TestAnIdleWorkerStopsAtOnce(t *testing.T) {
 		if err := w.stop(); err != nil || time.Since(began) > time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
+	})
+}
+
+// After the drain OnDead has a second in all, and one more to come back in.
+func TestASlowOnDeadDoesNotHoldRunOpen(t *testing.T) {
+	t.Parallel()
+	const letters = 100
+	for name, c := range map[string]struct {
+		onDead      func(ctx context.Context)
+		least, most time.Duration
+		told        int
+	}{
+		"quick":        {func(context.Context) { time.Sleep(5 * time.Millisecond) }, 0, time.Second, letters},
+		"heeds ctx":    {func(ctx context.Context) { wait(ctx, 30*time.Second) }, time.Second, 1600 * time.Millisecond, 1},
+		"does not":     {func(context.Context) { time.Sleep(30 * time.Second) }, 2 * time.Second, 2600 * time.Millisecond, 1},
+		"comes late":   {func(context.Context) { time.Sleep(1700 * time.Millisecond) }, 1600 * time.Millisecond, 1800 * time.Millisecond, 1},
+		"panics":       {func(context.Context) { panic("the pager is off") }, 0, 600 * time.Millisecond, letters},
+		"some of them": {func(ctx context.Context) { wait(ctx, 400*time.Millisecond) }, time.Second, 1600 * time.Millisecond, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				var log journal
+				var told, cutOff counter
+				end := newGate()
+				w := q.hire(jobs.Config{Grace: time.Second, Slots: letters, Logger: log.logger(t), OnDead: func(ctx context.Context, _ jobs.DeadLetter) {
+					if told.add(1); ctx.Err() != nil {
+						cutOff.add(1)
+					}
+					c.onDead(ctx)
+				}}, handle(once, end.handle))
+				q.enqueue(many(letters)...)
+				time.Sleep(2 * time.Second)
+				for range letters {
+					end.end <- errMail
+				}
+				q.awaitDead(letters)
+				began := time.Now()
+				err := w.stop()
+				if took := time.Since(began); err != nil || took < c.least || took > c.most {
+					t.Errorf("Run returned after %s: %v", took, err)
+				}
+				synctest.Wait()
+				if stuck := left(t) > 0; stuck != (name == "does not") {
+					t.Errorf("OnDead goes on: %t", stuck)
+				}
+				n := told.value()
+				if time.Sleep(time.Minute); n != c.told || told.value() != n || cutOff.value() != 0 {
+					t.Errorf("told of %d, of %d after Run, of %d although its time was over", n, told.value()-n, cutOff.value())
+				}
+				lines := log.lines(t, "OnDead is not waited for")
+				if c.told == letters && len(lines) != 0 || c.told < letters && (len(lines) != 1 || lines[0]["level"] != "WARN" || lines[0]["untold"] != float64(letters-n)) {
+					t.Errorf("logged: %v", lines)
+				}
+				if n := left(t); n != 0 {
+					t.Errorf("%d goroutines are left", n)
+				}
+			})
+		})
+	}
+}
+
+// left are the goroutines of a Run that has returned, those it started included.
+func left(t testing.TB) (n int) {
+	t.Helper()
+	all := make([]byte, 1<<24)
+	all = all[:runtime.Stack(all, true)]
+	mine := slices.Concat(regexp.MustCompile(`synctest bubble \d+`).Find(all), []byte("]:\n"))
+	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
+		if bytes.Contains(stack, mine) && bytes.Contains(stack, []byte("stagedoor/jobs.(*")) {
+			n++
+		}
+	}
+	return n
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// ice is a connection that takes everything and passes nothing on, once frozen says so.
+type ice struct {
+	net.Conn
+	frozen func(p []byte) bool
+}
+
+func (c ice) Write(p []byte) (int, error) {
+	if c.frozen(p) {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// hireOn is hire on a wire that may freeze.
+func (q *queue) hireOn(frozen func(p []byte) bool, cfg jobs.Config, register ...func(*jobs.Runner)) *hand {
+	q.t.Helper()
+	h := &hand{}
+	h.rdb = redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:1", // never dialled
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			c, err := q.mini.Dial()
+			if err != nil {
+				return nil, err
+			}
+			return ice{pipe.Buffered(c), frozen}, nil
+		},
+	})
+	q.t.Cleanup(func() { _ = h.rdb.Close() })
+	h.worker = q.employ(jobs.NewClient(h.rdb, jobs.Options{}), cfg, register...)
+	synctest.Wait()
+	return h
+}
+
+// Redis holds its connections and answers nothing: it has five seconds and no more, and
+// all that is still asked then ends by itself.
+func TestShutdownWhileRedisDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	const grace, redisHas, readTimeout, slack = 2 * time.Second, 5 * time.Second, 5 * time.Second, 200 * time.Millisecond
+	for name, c := range map[string]struct {
+		jobs int           // that run when it freezes
+		ends time.Duration // after the stop
+		most time.Duration
+		left string
+	}{
+		"idle":          {0, 0, redisHas, ""},
+		"one has ended": {1, -time.Second, 2*readTimeout + redisHas, "1 outcomes"}, // a trip is under way, and may have to dial
+		"one ends":      {1, time.Second, grace + time.Second + redisHas, "1 outcomes"},
+		"two end":       {2, time.Second, grace + time.Second + redisHas, "2 outcomes"},
+		"one goes on":   {1, time.Minute, grace + time.Second + redisHas, "1 jobs still ran, 1 outcomes"},
+		"one is heeded": {1, 0, grace + time.Second + redisHas, "1 outcomes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				var cold atomic.Bool
+				var rs runs
+				w := q.hireOn(func([]byte) bool { return cold.Load() }, jobs.Config{Grace: grace}, handle(once, func(ctx context.Context, _ jobs.Fields) error {
+					rs.add(ctx)
+					if c.ends == 0 {
+						<-ctx.Done()
+						return context.Cause(ctx)
+					}
+					time.Sleep(3*time.Second + c.ends)
+					return nil
+				}))
+				q.enqueue(many(c.jobs)...)
+				time.Sleep(time.Second)
+				cold.Store(true)
+				time.Sleep(2 * time.Second)
+				began := time.Now()
+				err := w.stop()
+				took := time.Since(began)
+				if took > c.most+slack {
+					t.Errorf("Run returned after %s", took)
+				}
+				if (err == nil) != (c.left == "") || err != nil && !strings.Contains(err.Error(), c.left) {
+					t.Errorf("Run: %v", err)
+				}
+				time.Sleep(2 * time.Minute) // what goes on ends, too
+				if n := left(t); n != 0 {
+					t.Errorf("%d goroutines are left", n)
+				}
+				var second runs
+				q.hire(jobs.Config{}, handle(once, record[jobs.Fields](&second)))
+				time.Sleep(time.Minute)
+				if st := q.stats(); st != (jobs.Stats{}) || len(second.all()) != c.jobs || len(rs.all()) != c.jobs {
+					t.Errorf("left %+v after %d runs, and %d elsewhere", st, len(rs.all()), len(second.all()))
+				}
+			})
+		})
+	}
+}
+
+// Where it is the blocked read alone that gets no answer, all else is brought to an end.
+func TestShutdownWhileTheBlockedReadIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var cold atomic.Bool
+		g := newGate()
+		w := q.hireOn(func(p []byte) bool { return cold.Load() && bytes.Contains(p, []byte("block")) }, jobs.Config{}, handle(once, g.handle))
+		q.enqueue(many(2)...)
+		time.Sleep(time.Second)
+		cold.Store(true)
+		time.Sleep(time.Second)
+		began := time.Now()
+		stopped := w.stopping()
+		g.end <- nil
+		g.end <- errMail
+		time.Sleep(time.Second)
+		if st := q.stats(); st != (jobs.Stats{Dead: 1}) {
+			t.Errorf("after a second there are %+v", st)
+		}
+		if err := <-stopped; err != nil || time.Since(began) > 5200*time.Millisecond {
+			t.Errorf("Run returned after %s: %v", time.Since(began), err)
+		}
+		time.Sleep(time.Minute)
 	})
 }
