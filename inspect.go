@@ -208,7 +208,7 @@ func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 type ScheduleState struct {
 	Name, Kind string
 	Expression string
-	Next       time.Time // tick; zero: never again
+	Next       time.Time // tick; zero: never again; not after Last: no worker has told of the next one yet
 	Last       time.Time // the last tick that was dealt with; zero: none yet
 	By         string    // the worker that enqueued Last; empty: nobody did, the schedule was new then
 	Workers    int       // how many follow it
@@ -216,7 +216,8 @@ type ScheduleState struct {
 }
 
 // Schedules returns what the living workers follow, by name. Where they differ (a deploy is
-// rolling) it is what the worker says that started last.
+// rolling) it is what the worker says that started last. One that was killed is among them for
+// a few leases: a Next that was dealt with since gives way to another's.
 func (c *Client) Schedules(ctx context.Context) ([]ScheduleState, error) {
 	states, err := c.followed(ctx)
 	return states, wrap("jobs: schedules", err)
@@ -232,16 +233,10 @@ func (c *Client) followed(ctx context.Context) ([]ScheduleState, error) {
 
 func (c *Client) schedules(ctx context.Context, workers []store.Worker) ([]ScheduleState, error) {
 	slices.SortStableFunc(workers, func(a, b store.Worker) int { return a.Started.Compare(b.Started) })
-	byName := map[string]ScheduleState{}
+	byName := map[string][]store.Scheduled{}
 	for _, w := range workers {
 		for _, s := range w.Schedules {
-			m, _ := fields.ParseMember(s.Job) // what is no job has no fields
-			job, _ := parse("", m)
-			job.Fields = record.Arguments(m)
-			byName[s.Name] = ScheduleState{
-				Name: s.Name, Kind: s.Kind, Expression: s.Expression, Next: s.Next.Time, Job: job,
-				Workers: byName[s.Name].Workers + 1,
-			}
+			byName[s.Name] = append(byName[s.Name], s)
 		}
 	}
 	names := slices.Sorted(maps.Keys(byName))
@@ -251,10 +246,34 @@ func (c *Client) schedules(ctx context.Context, workers []store.Worker) ([]Sched
 	}
 	states := make([]ScheduleState, len(names))
 	for i, name := range names {
-		states[i] = byName[name]
-		states[i].Last, states[i].By = lasts[name].Tick, lasts[name].By
+		states[i] = scheduleState(byName[name], lasts[name])
 	}
 	return states, nil
+}
+
+// scheduleState is what those who follow a schedule say of it, in the order in which they started.
+func scheduleState(told []store.Scheduled, last store.Last) ScheduleState {
+	newest := told[len(told)-1]
+	m, _ := fields.ParseMember(newest.Job) // what is no job has no fields
+	job, _ := parse("", m)
+	job.Fields = record.Arguments(m)
+	return ScheduleState{
+		Name: newest.Name, Kind: newest.Kind, Expression: newest.Expression, Job: job,
+		Next: nextTick(told, last.Tick), Last: last.Tick, By: last.By, Workers: len(told),
+	}
+}
+
+// nextTick is the earliest after last, by the expression of the worker that started last
+// among those who know of one; where none does, what the newest says. By another expression
+// there may be an earlier one that nobody waits for: who did was killed in a deploy.
+func nextTick(told []store.Scheduled, last time.Time) time.Time {
+	next := told[len(told)-1]
+	for _, s := range slices.Backward(told) {
+		if s.Next.After(last) && (!next.Next.After(last) || s.Expression == next.Expression && s.Next.Before(next.Next.Time)) {
+			next = s
+		}
+	}
+	return next.Next.Time
 }
 
 // RunSchedule enqueues a schedule's job now, under an ID of its own and beside the ticks,

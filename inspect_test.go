@@ -480,6 +480,82 @@ func TestSchedulesAndRunningOneByHand(t *testing.T) {
 	})
 }
 
+// tells has a worker describe itself, with a schedule whose next tick is in epoch seconds; 0: it has not looked yet.
+func (q *queue) tells(worker string, started int, expression string, next int) {
+	q.t.Helper()
+	ctx, stream, at := q.t.Context(), q.key("jobs"), ""
+	if next != 0 {
+		at = fmt.Sprintf(`"next":%d,`, next)
+	}
+	_ = q.rdb.XGroupCreateMkStream(ctx, stream, "workers", "0").Err() // there already, perhaps
+	must(q.t, q.rdb.XGroupCreateConsumer(ctx, stream, "workers", worker).Err())
+	must(q.t, q.rdb.HSet(ctx, q.key("jobs:worker:"+worker), "started", started, "seen", 3600, "lease", 12_000, "schedules",
+		fmt.Sprintf(`[{"name":"beat","kind":"once","expression":%q,%s"job":"{\"kind\":\"once\"}"}]`, expression, at)).Err())
+}
+
+// What a worker says stands still when it is killed, and is there for a few leases more.
+func TestSchedulesSayWhichTickComesNext(t *testing.T) {
+	t.Parallel()
+	type told struct {
+		expression string
+		next       int
+	}
+	const minute, often, rarely = "@every 1m", "@every 10s", "@every 1h"
+	for name, c := range map[string]struct {
+		last    int
+		workers []told // in the order in which they started
+		want    told
+	}{
+		"all agree":                         {600, []told{{minute, 660}, {minute, 660}}, told{minute, 660}},
+		"there was none yet":                {0, []told{{minute, 660}, {minute, 660}}, told{minute, 660}},
+		"the last to start was killed":      {600, []told{{minute, 660}, {minute, 120}}, told{minute, 660}},
+		"the first to start was killed":     {600, []told{{minute, 600}, {minute, 660}}, told{minute, 660}},
+		"one has not looked yet":            {600, []told{{minute, 660}, {minute, 0}}, told{minute, 660}},
+		"one is ahead":                      {600, []told{{minute, 660}, {minute, 720}}, told{minute, 660}},
+		"none has told of it yet":           {600, []told{{minute, 540}, {minute, 600}}, told{minute, 600}},
+		"a deploy, and the old were killed": {600, []told{{often, 610}, {often, 610}, {rarely, 3600}}, told{rarely, 3600}},
+		"a deploy was taken back":           {600, []told{{minute, 660}, {often, 610}, {minute, 720}}, told{minute, 660}},
+		"a deploy, and the new was killed":  {600, []told{{often, 610}, {often, 610}, {rarely, 600}}, told{rarely, 610}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, q *queue) {
+				for i, w := range c.workers {
+					q.tells(fmt.Sprint("w", len(c.workers)-i), i+1, w.expression, w.next)
+				}
+				if c.last > 0 {
+					must(t, q.rdb.Set(t.Context(), q.key("sched:beat"), fmt.Sprint(c.last, " ", minute), 0).Err())
+				}
+				all, err := q.Schedules(t.Context())
+				must(t, err)
+				if len(all) != 1 || all[0].Workers != len(c.workers) || all[0].Expression != c.want.expression ||
+					!all[0].Next.Equal(time.Unix(int64(c.want.next), 0)) {
+					t.Errorf("%+v, want %+v", all, c.want)
+				}
+			})
+		})
+	}
+}
+
+// While the others tick on, a schedule's next tick is theirs.
+func TestSchedulesAfterAWorkerDied(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs runs
+		q.hire(jobs.Config{Worker: "lives"}, handle(once, record[jobs.Fields](&rs)), on("beat", jobs.Every(10*time.Second)))
+		time.Sleep(time.Second)
+		h := q.hire(jobs.Config{Worker: "dies"}, handle(once, record[jobs.Fields](&rs)), on("beat", jobs.Every(10*time.Second)))
+		time.Sleep(10 * time.Second)
+		h.die()
+		time.Sleep(35 * time.Second)
+		all, err := q.Schedules(t.Context())
+		must(t, err)
+		if s := all[0]; s.Workers != 2 || s.Last.IsZero() || !s.Next.Equal(s.Last.Add(10*time.Second)) {
+			t.Errorf("after %d ticks: %+v", len(rs.all()), s)
+		}
+	})
+}
+
 // history adds up what has ended how, by kind.
 func (q *queue) history() map[string]jobs.Outcomes {
 	q.t.Helper()

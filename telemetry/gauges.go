@@ -92,12 +92,13 @@ func (t *Telemetry) observeWorkers(workers []jobs.Worker, o metric.Observer) (cl
 }
 
 // observeSchedules tells how long each schedule's next tick has been due. A worker's Next
-// stays where it is until that tick is a job. Where nobody knows the last one (Redis has
-// lost it), the period is 0, and what is overdue is so at once.
+// stays where it is until that tick is a job; where it is one already, that worker was killed
+// or has not told of the next one yet, and nothing is known to be due. Where nobody knows the
+// last one (Redis has lost it), the period is 0, and what is overdue is so at once.
 func (t *Telemetry) observeSchedules(schedules []jobs.ScheduleState, clock time.Time, o metric.Observer) {
 	for _, s := range schedules {
-		if s.Next.IsZero() {
-			continue // it is never due again, or was not looked at yet
+		if s.Next.IsZero() || !s.Next.After(s.Last) {
+			continue // it is never due again, or nobody has told when
 		}
 		period := 0.0
 		if !s.Last.IsZero() {

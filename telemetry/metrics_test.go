@@ -317,6 +317,37 @@ func TestAScheduleThatStandsStillIsOverdue(t *testing.T) {
 	})
 }
 
+// tells has a worker describe itself, at an hour past the epoch, with a schedule whose next tick is in epoch seconds.
+func (q *fleet) tells(worker string, started, next int) {
+	q.t.Helper()
+	ctx := q.t.Context()
+	_ = q.rdb.XGroupCreateMkStream(ctx, "jobs", "workers", "0").Err() // there already, perhaps
+	must(q.t, q.rdb.XGroupCreateConsumer(ctx, "jobs", "workers", worker).Err())
+	must(q.t, q.rdb.HSet(ctx, "jobs:worker:"+worker, "started", started, "seen", 3600, "lease", 12_000,
+		"schedules", fmt.Sprintf(`[{"name":"minutely","kind":"mail","expression":"@every 1m","next":%d}]`, next)).Err())
+}
+
+// What a killed worker has said of its schedules stays where it was, for a few leases: no schedule stands still for that.
+func TestAScheduleThatAKilledWorkerFollowedIsNotOverdue(t *testing.T) {
+	each(t, func(t *testing.T, q *fleet) {
+		defer q.tel.Register(q.Client)()
+		q.tells("lives", 1, 3600)
+		q.tells("killed", 2, 3480)
+		must(t, q.rdb.Set(t.Context(), "sched:minutely", "3540 @every 1m", 0).Err())
+		q.moved(map[string]float64{
+			"jobs.schedule.overdue{jobs.schedule=minutely}": 0, "jobs.schedule.period{jobs.schedule=minutely}": 60,
+		})
+		must(t, q.rdb.Del(t.Context(), "jobs:worker:lives").Err())
+		q.moved(map[string]float64{
+			"jobs.schedule.overdue{jobs.schedule=minutely}": -1, "jobs.schedule.period{jobs.schedule=minutely}": -1,
+		})
+		must(t, q.rdb.Set(t.Context(), "sched:minutely", "3420 @every 1m", 0).Err())
+		q.moved(map[string]float64{
+			"jobs.schedule.overdue{jobs.schedule=minutely}": 120, "jobs.schedule.period{jobs.schedule=minutely}": 60,
+		})
+	})
+}
+
 // noTicks refuses what the tick loop writes.
 type noTicks struct{}
 

@@ -304,25 +304,35 @@ func overdue(f Facts) []Finding {
 		"the earliest delayed job is overdue by %s", f.Depths.Overdue.Round(time.Second))
 }
 
+// dead is judged by the worker that keeps the fewest: the next letter that it writes pushes the others' out. Where none
+// says how many it keeps, the default is a guess, and too many are no error.
 func dead(f Facts) []Finding {
 	if f.Depths == nil {
 		return nil
 	}
-	keep := 10_000
-	for _, w := range living(f) {
-		if w.KeepDead > 0 {
-			keep = w.KeepDead
-		}
+	n, keep := int(f.Depths.Dead), kept(f)
+	known, most := keep > 0, fmt.Sprintf("of at most %d", keep)
+	if !known {
+		keep, most = 10_000, "and by default 10000 are kept"
 	}
-	n := int(f.Depths.Dead)
 	const advice = "read, replay or discard them, or raise Config.KeepDead"
 	switch {
-	case n >= keep:
+	case known && n >= keep:
 		return one(Error, advice, "there are %d dead letters, as many as are kept: with each new one the oldest is lost", n)
 	case 10*n >= 9*keep:
-		return one(Warning, advice, "there are %d dead letters, of at most %d", n, keep)
+		return one(Warning, advice, "there are %d dead letters, %s", n, most)
 	}
-	return fine("%s, of at most %d", count(n, "there is one dead letter", "there are %d dead letters"), keep)
+	return fine("%s, %s", count(n, "there is one dead letter", "there are %d dead letters"), most)
+}
+
+// kept is how many dead letters the living workers keep; 0: unknown.
+func kept(f Facts) (fewest int) {
+	for _, w := range living(f) {
+		if w.KeepDead > 0 && (fewest == 0 || w.KeepDead < fewest) {
+			fewest = w.KeepDead
+		}
+	}
+	return fewest
 }
 
 func schedules(f Facts) []Finding {

@@ -83,6 +83,8 @@ func TestExamineFinds(t *testing.T) {
 		"long waits":            {func(f *doctor.Facts) { f.Depths.Oldest = time.Hour }, doctor.Warning, "1h0m0s|slots"},
 		"many dead":             {func(f *doctor.Facts) { f.Depths.Dead = 9000 }, doctor.Warning, "9000|KeepDead"},
 		"too many dead":         {func(f *doctor.Facts) { f.Depths.Dead = 10_000 }, doctor.Error, "oldest is lost|KeepDead"},
+		"dead, two limits":      {func(f *doctor.Facts) { f.Depths.Dead, f.Workers[0].KeepDead = 300, 300 }, doctor.Error, "300 dead letters|oldest is lost"},
+		"dead, limits in turn":  {func(f *doctor.Facts) { f.Depths.Dead, f.Workers[1].KeepDead = 280, 300 }, doctor.Warning, "280 dead letters, of at most 300"},
 		"no tick": {func(f *doctor.Facts) {
 			f.Schedules[0].Last = now.Add(-2 * time.Minute)
 			f.Schedules[0].Next = now.Add(-time.Minute)
@@ -116,6 +118,29 @@ func all(text string, parts []string) bool {
 		}
 	}
 	return true
+}
+
+// How many dead letters are kept is the workers' to say, of those that live.
+func TestExamineDoesNotKnowHowManyDeadAreKept(t *testing.T) {
+	t.Parallel()
+	for dead, want := range map[int64]string{
+		1: doctor.Fine, 300: doctor.Fine, 9000: doctor.Warning, 10_000: doctor.Warning, 50_000: doctor.Warning,
+	} {
+		for name, workers := range map[string][]doctor.Worker{
+			"no worker": nil, "a ghost": {{Name: "a", KeepDead: 100}}, "an older worker": {{Name: "a", Lease: time.Second}},
+		} {
+			f := healthy()
+			f.Workers, f.Depths.Dead, f.Depths.Ready = workers, dead, 0
+			for _, found := range doctor.Examine(f) {
+				if !strings.Contains(found.What, "dead letter") {
+					continue
+				}
+				if found.Level != want || !strings.Contains(found.What, "by default 10000") || strings.Contains(found.What, "lost") {
+					t.Errorf("%s, %d dead letters: %+v", name, dead, found)
+				}
+			}
+		}
+	}
 }
 
 // What is not known is not said to be wrong.
