@@ -34,7 +34,8 @@ type Queue struct {
 	client *jobs.Client
 	runner *jobs.Runner
 	bubble bool
-	driver driver // not in a bubble
+	events chan struct{} // in a bubble: something has happened to a job
+	driver driver        // not in a bubble
 	begun  bool
 	now    time.Time
 
@@ -179,16 +180,21 @@ func (q *Queue) drain() {
 	q.driver.Dead(ctx)
 }
 
+// drainBubble looks after each event, which is exact, and ever more rarely without one: what
+// is done by others than the worker, or what it does not tell.
 func (q *Queue) drainBubble() {
 	q.t.Helper()
-	for {
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		synctest.Wait()
 		st, err := q.client.Stats(context.Background())
 		q.check(err)
 		if st.Ready+st.Running == 0 {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		select {
+		case <-q.events:
+		case <-time.After(wait):
+		}
 	}
 }
 
@@ -286,8 +292,10 @@ func (q *Queue) Done() []jobs.Job {
 func Bubble(t *testing.T, cfg jobs.Config, setup func(q *Queue), f func(t *testing.T, q *Queue)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		events := make(chan struct{}, 1)
+		cfg.Observe = announced(events, cfg.Observe)
 		q := build(t, cfg)
-		q.bubble = true
+		q.bubble, q.events = true, events
 		setup(q)
 		ctx, stop := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
@@ -301,6 +309,19 @@ func Bubble(t *testing.T, cfg jobs.Config, setup func(q *Queue), f func(t *testi
 		}()
 		f(t, q)
 	})
+}
+
+// announced is observe, which may be nil, with a token in events for whatever it is told.
+func announced(events chan<- struct{}, observe func(jobs.Event)) func(jobs.Event) {
+	return func(e jobs.Event) {
+		select {
+		case events <- struct{}{}:
+		default:
+		}
+		if observe != nil {
+			observe(e)
+		}
+	}
 }
 
 // An Outcome is where a job has gone after an attempt.
@@ -337,9 +358,11 @@ func Run[A any](t testing.TB, k jobs.Kind[A], h func(context.Context, A) error, 
 func (q *Queue) attempt() Attempt {
 	q.t.Helper()
 	a := Attempt{Outcome: Done}
+	q.mu.Lock()
 	if len(q.ended) > 0 {
 		a.Err = q.ended[0].err
 	}
+	q.mu.Unlock()
 	for _, letter := range q.Dead() {
 		a.Outcome, a.Error, a.Traceback = Dead, letter.Error, letter.Traceback
 	}

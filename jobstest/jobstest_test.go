@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,26 @@ func TestBubble(t *testing.T) {
 			t.Fatal(kinds)
 		}
 	})
+}
+
+// What Bubble watches for itself, it also tells.
+func TestBubbleLeavesObserveToTheTest(t *testing.T) {
+	t.Parallel()
+	var settled atomic.Int64
+	cfg := jobs.Config{Observe: func(e jobs.Event) {
+		if e.What == jobs.EventSettled {
+			settled.Add(1)
+		}
+	}}
+	jobstest.Bubble(t, cfg, func(q *jobstest.Queue) {
+		jobs.Handle(q.Runner(), sweep, func(context.Context, jobs.None) error { return nil })
+	}, func(t *testing.T, q *jobstest.Queue) {
+		q.Enqueue(sweep.Job(jobs.None{}))
+		q.Drain()
+	})
+	if n := settled.Load(); n != 1 {
+		t.Errorf("%d settled", n)
+	}
 }
 
 func TestRun(t *testing.T) {

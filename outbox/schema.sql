@@ -1,5 +1,5 @@
--- The outbox of github.com/stagedoor/jobs/outbox, in the schema {schema}. It may run again on a database that has it, and
--- at the same time as others, if it is one transaction.
+-- The outbox of github.com/stagedoor/jobs/outbox. It may run again on a database that has it, and at the same time as
+-- others, if it is one transaction. No comment may name the schema, whose name may have lines.
 
 SELECT pg_advisory_xact_lock(1886547833, 0);
 SELECT FROM pg_catalog.pg_namespace LIMIT 0; -- or the session may still remember that there was no such schema

@@ -82,6 +82,7 @@ func TestHostileSchemaNames(t *testing.T) {
 	for _, name := range []string{
 		"public", "select", "Jobs", "a b", `a"b`, `"; DROP SCHEMA jobs CASCADE; --`, "a'b", "$wake$", "$$", "{schema}", `\`, "ä",
 		"%s%d", strings.Repeat("x", 63), "a.b", "/*",
+		"a\n'\";SELECT 1/0;--", "\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := *f

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/stagedoor/jobs/internal/fields"
@@ -61,8 +62,8 @@ func CheckKind(name string) error {
 	if name == "" {
 		return errors.New("a kind without a name")
 	}
-	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\uFFFD' }) {
-		return fmt.Errorf("the kind name %q has a space, a control character or no valid UTF-8", name[:min(len(name), 64)])
+	if strings.ContainsFunc(name, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) || r == '\uFFFD' }) {
+		return fmt.Errorf("the kind name %q has a space, an unprintable character or no valid UTF-8", name[:min(len(name), 64)])
 	}
 	return nil
 }
