@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,8 @@ func bubble(t *testing.T, f func(t *testing.T, q *queue)) {
 
 // wire is what leads from one worker to Redis.
 type wire struct {
+	frozen func(p []byte) bool // swallows what is written; nil: nothing
+
 	mu   sync.Mutex
 	down bool
 	ends []net.Conn
@@ -56,6 +59,9 @@ func (w *wire) client(t testing.TB, m *miniredis.Miniredis) *redis.Client {
 				return nil, err
 			}
 			c = pipe.Buffered(c)
+			if w.frozen != nil {
+				c = ice{c, w.frozen}
+			}
 			w.ends = append(w.ends, c)
 			return c, nil
 		},
@@ -113,7 +119,11 @@ type hand struct {
 // default, unless cfg says otherwise.
 func (q *queue) hire(cfg jobs.Config, register ...func(*jobs.Runner)) *hand {
 	q.t.Helper()
-	h := &hand{}
+	return q.takeOn(&hand{}, cfg, register...)
+}
+
+func (q *queue) takeOn(h *hand, cfg jobs.Config, register ...func(*jobs.Runner)) *hand {
+	q.t.Helper()
 	h.rdb = h.client(q.t, q.mini)
 	h.worker = q.employ(jobs.NewClient(h.rdb, jobs.Options{Prefix: q.prefix}), cfg, register...)
 	synctest.Wait()
@@ -229,16 +239,27 @@ func (c *crew) peak() int {
 	return c.most
 }
 
-// goroutines are those of this bubble.
+// goroutines are how many there are in this bubble.
 func goroutines(t testing.TB) int {
+	t.Helper()
+	return len(stacks(t))
+}
+
+// stacks are those of this bubble's goroutines.
+func stacks(t testing.TB) (mine [][]byte) {
 	t.Helper()
 	all := make([]byte, 1<<24)
 	all = all[:runtime.Stack(all, true)]
-	mine, _, ok := bytes.Cut(all, []byte(":\n"))
-	at := bytes.Index(mine, []byte("synctest bubble"))
+	head, _, ok := bytes.Cut(all, []byte(":\n"))
+	at := bytes.Index(head, []byte("synctest bubble"))
 	if !ok || at < 0 {
 		t.Skip("the runtime does not say which bubble a goroutine is in")
 	}
-	bubble := bytes.TrimSuffix(mine[at:], []byte("]"))
-	return bytes.Count(all, append(bubble, ']', ':', '\n'))
+	bubble := slices.Concat(bytes.TrimSuffix(head[at:], []byte("]")), []byte("]:\n"))
+	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
+		if bytes.Contains(stack, bubble) {
+			mine = append(mine, stack)
+		}
+	}
+	return mine
 }

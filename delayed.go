@@ -117,15 +117,15 @@ func readCursor(cursor string) (p store.Place, ok bool) {
 // jobs: a million of 200 bytes cost Redis 7 four seconds of CPU and the caller one. They are
 // 2,000 commands of 2 ms each, between which Redis serves others.
 func (d *Delayed) Get(ctx context.Context, id string) ([]DelayedJob, error) {
-	found := map[string]DelayedJob{} // by member, which may come twice
-	err := d.find(ctx, id, func(m store.Member, job DelayedJob) error {
-		found[m.Raw] = job
-		return nil
-	})
+	found, err := d.find(ctx, id)
 	if err == nil && len(found) == 0 {
 		err = ErrNotFound
 	}
-	list := slices.SortedFunc(maps.Values(found), func(a, b DelayedJob) int { return a.Due.Compare(b.Due) })
+	list := make([]DelayedJob, 0, len(found))
+	for _, w := range found {
+		list = append(list, w.DelayedJob)
+	}
+	slices.SortFunc(list, func(a, b DelayedJob) int { return a.Due.Compare(b.Due) })
 	return list, wrap(fmt.Sprintf("jobs: delayed job %q", id), err)
 }
 
@@ -142,19 +142,16 @@ func (d *Delayed) RunNow(ctx context.Context, id string) error {
 	return d.each(ctx, ActionRunNow, id, d.store.RunNow)
 }
 
+// each acts on all once they are found: one that runs now and fails at once is in delayed anew.
 func (d *Delayed) each(ctx context.Context, what, id string, act func(context.Context, store.Member, store.Record) (bool, error)) error {
-	all := map[string]func() (bool, error){} // by member: one that runs now and fails at once is in delayed anew
-	err := d.find(ctx, id, func(m store.Member, job DelayedJob) error {
-		all[m.Raw] = func() (bool, error) { return act(ctx, m, action(ctx, what, job.Job)) }
-		return nil
-	})
+	all, err := d.find(ctx, id)
 	found := false
-	for _, member := range slices.Sorted(maps.Keys(all)) {
+	for _, raw := range slices.Sorted(maps.Keys(all)) {
 		if err != nil {
 			break
 		}
 		var acted bool
-		acted, err = all[member]()
+		acted, err = act(ctx, all[raw].Member, action(ctx, what, all[raw].Job))
 		found, err = found || acted, unsure(err)
 	}
 	if err == nil && !found {
@@ -163,21 +160,30 @@ func (d *Delayed) each(ctx context.Context, what, id string, act func(context.Co
 	return wrap(fmt.Sprintf("jobs: %s delayed job %q", what, id), err)
 }
 
-// find sees the members that are a job with this ID, some perhaps twice, until one fails.
-func (d *Delayed) find(ctx context.Context, id string, see func(store.Member, DelayedJob) error) error {
+// waiting is a member of delayed, and the job that it is.
+type waiting struct {
+	store.Member
+	DelayedJob
+}
+
+// find returns the members that are a job with this ID, by their text, since some are read twice.
+func (d *Delayed) find(ctx context.Context, id string) (map[string]waiting, error) {
 	if id == "" {
-		return nil // what has no ID is not to be named
+		return nil, nil // what has no ID is not to be named
 	}
-	return d.store.Scan(ctx, id, func(page []store.Member) error {
+	found := map[string]waiting{}
+	err := d.store.Scan(ctx, id, func(page []store.Member) error {
 		for _, m := range page {
 			if job, ok := read(m); ok && job.ID == id {
-				if err := see(m, job); err != nil {
-					return err
-				}
+				found[m.Raw] = waiting{m, job}
 			}
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // promoteWake is how long the promote loop waits at most. What this worker itself has put

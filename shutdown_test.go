@@ -6,18 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
-	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs"
-	"github.com/stagedoor/jobs/internal/pipe"
+	"github.com/stagedoor/jobs/internal/loops"
 )
 
 // gate is a handler that says when it has begun, and ends when and as it is told.
@@ -333,11 +329,11 @@ func TestASlowOnDeadDoesNotHoldRunOpen(t *testing.T) {
 		told        int
 	}{
 		"quick":        {func(context.Context) { time.Sleep(5 * time.Millisecond) }, 0, time.Second, letters},
-		"heeds ctx":    {func(ctx context.Context) { wait(ctx, 30*time.Second) }, time.Second, 1600 * time.Millisecond, 1},
+		"heeds ctx":    {func(ctx context.Context) { loops.Sleep(ctx, 30*time.Second) }, time.Second, 1600 * time.Millisecond, 1},
 		"does not":     {func(context.Context) { time.Sleep(30 * time.Second) }, 2 * time.Second, 2600 * time.Millisecond, 1},
 		"comes late":   {func(context.Context) { time.Sleep(1700 * time.Millisecond) }, 1600 * time.Millisecond, 1800 * time.Millisecond, 1},
 		"panics":       {func(context.Context) { panic("the pager is off") }, 0, 600 * time.Millisecond, letters},
-		"some of them": {func(ctx context.Context) { wait(ctx, 400*time.Millisecond) }, time.Second, 1600 * time.Millisecond, 4},
+		"some of them": {func(ctx context.Context) { loops.Sleep(ctx, 400*time.Millisecond) }, time.Second, 1600 * time.Millisecond, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -385,22 +381,12 @@ func TestASlowOnDeadDoesNotHoldRunOpen(t *testing.T) {
 // left are the goroutines of a Run that has returned, those it started included.
 func left(t testing.TB) (n int) {
 	t.Helper()
-	all := make([]byte, 1<<24)
-	all = all[:runtime.Stack(all, true)]
-	mine := slices.Concat(regexp.MustCompile(`synctest bubble \d+`).Find(all), []byte("]:\n"))
-	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
-		if bytes.Contains(stack, mine) && bytes.Contains(stack, []byte("stagedoor/jobs.(*")) {
+	for _, stack := range stacks(t) {
+		if bytes.Contains(stack, []byte("stagedoor/jobs.(*")) {
 			n++
 		}
 	}
 	return n
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // ice is a connection that takes everything and passes nothing on, once frozen says so.
@@ -419,21 +405,7 @@ func (c ice) Write(p []byte) (int, error) {
 // hireOn is hire on a wire that may freeze.
 func (q *queue) hireOn(frozen func(p []byte) bool, cfg jobs.Config, register ...func(*jobs.Runner)) *hand {
 	q.t.Helper()
-	h := &hand{}
-	h.rdb = redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:1", // never dialled
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			c, err := q.mini.Dial()
-			if err != nil {
-				return nil, err
-			}
-			return ice{pipe.Buffered(c), frozen}, nil
-		},
-	})
-	q.t.Cleanup(func() { _ = h.rdb.Close() })
-	h.worker = q.employ(jobs.NewClient(h.rdb, jobs.Options{}), cfg, register...)
-	synctest.Wait()
-	return h
+	return q.takeOn(&hand{wire: wire{frozen: frozen}}, cfg, register...)
 }
 
 // Redis holds its connections and answers nothing: it has five seconds and no more, and

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/store"
 )
 
 // server is where Redis is, as flags and environment say it.
@@ -242,13 +243,6 @@ func refusedBy(err error) bool {
 
 func unreachable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
-	return network || stranger(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, redis.ErrClosed)
-}
-
-// stranger says that TLS has not let a connection begin: the server is not who it should be, or speaks none.
-func stranger(err error) bool {
-	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	_, plain := errors.AsType[tls.RecordHeaderError](err)
 	_, alert := errors.AsType[tls.AlertError](err)
-	return untrusted || plain || alert
+	return network || alert || store.Stranger(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, redis.ErrClosed)
 }

@@ -247,12 +247,12 @@ func NoGroup(err error) bool {
 // Unsent says that err came up before anything was written.
 func Unsent(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "dial" || stranger(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
+	return ok && op.Op == "dial" || Stranger(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrClosed)
 }
 
-// stranger says that TLS has not let the connection begin: the server is not who it should be, or speaks none. (An alert
+// Stranger says that TLS has not let the connection begin: the server is not who it should be, or speaks none. (An alert
 // may come later, too.)
-func stranger(err error) bool {
+func Stranger(err error) bool {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
 	return untrusted || plain
