@@ -28,6 +28,25 @@ local function owned(stream, group, id, owner)
   return p, err
 end
 
+-- Those of ids that owner holds, by id, each as {id, owner, idle ms, deliveries}. Many are found
+-- by one look at what it holds, as long as that is not much more.
+local function held(stream, group, ids, owner)
+  local all, most = {}, 2 * #ids
+  if #ids > 4 then
+    local page = redis.pcall('XPENDING', stream, group, '-', '+', most, owner)
+    if page.err then return nil, page end
+    for _, p in ipairs(page) do all[p[1]] = p end
+    if #page < most then return all end
+  end
+  for _, id in ipairs(ids) do
+    local p, err = all[id], nil
+    if not p then p, err = owned(stream, group, id, owner) end
+    if err then return nil, err end
+    all[id] = p
+  end
+  return all
+end
+
 -- Redis's clock in epoch seconds.
 local function now()
   local t = redis.call('TIME')

@@ -94,14 +94,20 @@ func flag(b bool) string {
 // BuryAs moves an entry that nobody runs to the dead letters: only as p says it was,
 // and idle for least or longer. It returns what Reply.Buried does.
 func (s *Store) BuryAs(ctx context.Context, p Pending, least time.Duration, keep int, letter map[string]string) (string, int64, error) {
-	cmd := s.run(ctx, bury, []string{s.keys.Stream, s.keys.Dead}, append([]any{Group, keep}, buryArgs(p, least, letter)...)...)
+	cmd := s.run(ctx, bury, []string{s.keys.Stream, s.keys.Dead},
+		append(buryHead(p, least, keep), buryArgs(p.ID, letter)...)...)
 	return Reply{&cmd, 0}.Buried()
 }
 
-func buryArgs(p Pending, least time.Duration, letter map[string]string) []any {
+// buryHead is what burials of one script have in common: the entries of one owner.
+func buryHead(p Pending, least time.Duration, keep int) []any {
+	return []any{Group, p.Owner, least.Milliseconds(), p.Deliveries, keep}
+}
+
+func buryArgs(id string, letter map[string]string) []any {
 	pairs := fields.Flatten(letter)
-	args := make([]any, 0, 5+len(pairs))
-	return flat(append(args, p.ID, p.Owner, least.Milliseconds(), p.Deliveries, len(pairs)), pairs)
+	args := make([]any, 0, 2+len(pairs))
+	return flat(append(args, id, len(pairs)), pairs)
 }
 
 // Body reads one entry of the stream; ok is false where it is gone.

@@ -4,11 +4,14 @@
 -- ARGV 1 group, 2 consumer, then for each entry (at most 1,000): id, delay in
 --      microseconds, member
 -- Returns for each 1, or 0 where the entry is not the consumer's any more.
+local asked = {}
+for i = 3, #ARGV, 3 do asked[#asked + 1] = ARGV[i] end
+local mine, err = held(KEYS[1], ARGV[1], asked, ARGV[2])
+if err then return err end
 local written, ids, members = {}, {}, {}
 local clock = now()
 for i = 3, #ARGV, 3 do
-  local p, err = owned(KEYS[1], ARGV[1], ARGV[i], ARGV[2])
-  if err then return err end
+  local p = mine[ARGV[i]]
   written[#written + 1] = p and 1 or 0
   if p then
     ids[#ids + 1] = ARGV[i]

@@ -8,8 +8,8 @@ import (
 func TestAScriptTravelsWithWhatItCalls(t *testing.T) {
 	for name, want := range map[string][]string{
 		"done":    {},
-		"retry":   {"is", "wrongtype", "pending", "owned", "now"},
-		"bury":    {"is", "wrongtype", "pending", "owned"},
+		"retry":   {"is", "wrongtype", "pending", "owned", "held", "now"},
+		"bury":    {"is", "wrongtype", "pending", "owned", "held"},
 		"promote": {"is", "wrongtype", "now"},
 		"gone":    {"pending"},
 	} {

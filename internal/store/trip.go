@@ -76,7 +76,7 @@ func (t *Trip) Bury(id string, letter map[string]string, keep int) Reply {
 		size += len(name) + len(value)
 	}
 	t.keep = keep
-	return t.bury.add(size, buryArgs(Pending{ID: id, Owner: t.s.consumer}, 0, letter)...)
+	return t.bury.add(size, buryArgs(id, letter)...)
 }
 
 func (b *bundle) full() bool { return b.n == bundled || b.size >= bulky }
@@ -96,7 +96,8 @@ func (t *Trip) sendRetry() {
 }
 
 func (t *Trip) sendBury() {
-	t.send(&t.bury, bury, []string{t.s.keys.Stream, t.s.keys.Dead}, Group, t.keep)
+	t.send(&t.bury, bury, []string{t.s.keys.Stream, t.s.keys.Dead},
+		buryHead(Pending{Owner: t.s.consumer}, 0, t.keep)...)
 }
 
 // send puts the script for what is bundled into the trip.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -183,6 +184,42 @@ func TestOutcomesOfOneTripAnswerForThemselves(t *testing.T) {
 		}
 	})
 }
+
+// A worker of many slots has most of its jobs still running when some end, the youngest say.
+func TestOutcomesAmongManyThatStillRun(t *testing.T) {
+	each(t, func(q queue) {
+		for range 50 {
+			q.running("w1")
+		}
+		trip := q.as("w1").Trip(q.Context())
+		var retries, burials []store.Reply
+		for i := range 6 {
+			first, second := q.running("w1"), q.running("w1")
+			if i == 0 {
+				q.owner(first.ID, "w2", 0, 2)
+				q.owner(second.ID, "w2", 0, 2)
+			}
+			job := map[string]string{"kind": "render", "i": strconv.Itoa(i)}
+			retries = append(retries, trip.Retry(first.ID, job, time.Hour))
+			burials = append(burials, trip.Bury(second.ID, job, 10))
+		}
+		_, err := trip.Go()
+		q.must(err)
+		for i := range retries {
+			ours, err := retries[i].Written()
+			letter, _, buryErr := burials[i].Buried()
+			if mine := i > 0; ours != mine || (letter != "") != mine || errors.Join(err, buryErr) != nil {
+				q.Errorf("the %d-th: written %v, dead letter %q, %v, %v", i, ours, letter, err, buryErr)
+			}
+		}
+		q.theseAreThere(5, 5, first(burials[5].Buried()))
+		if n := len(q.holders()); n != 52 {
+			q.Errorf("%d entries are held, and should be 52", n)
+		}
+	})
+}
+
+func first(letter string, _ int64, _ error) string { return letter }
 
 // theseAreThere checks how many are delayed and dead, and that the last dead letter is the newest.
 func (q queue) theseAreThere(delayed, dead int, newest string) {
