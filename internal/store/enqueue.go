@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,7 +45,7 @@ func (s *Store) enqueue(ctx context.Context, items []Item) (queued, uncertain in
 	switch {
 	case err == nil:
 		return len(items), 0, nil
-	case Refused(err), Unsent(err):
+	case (Refused(err) || Unsent(err)) && !noMulti(err):
 		return queued, 0, err
 	default:
 		return 0, len(items), err
@@ -74,6 +75,12 @@ func (s *Store) enqueueAll(ctx context.Context, items []Item) (int, error) {
 		}
 	}
 	return queued, err
+}
+
+// noMulti says that Redis has refused MULTI itself, to a user who lacks the right. It then carries out what follows one by
+// one, and go-redis leaves those answers unread: what was enqueued may be in.
+func noMulti(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'multi'")
 }
 
 // add is the one command that enqueues one item.

@@ -172,6 +172,23 @@ func TestEnqueueForWantOfMemory(t *testing.T) {
 	}
 }
 
+// Redis refuses MULTI itself to who lacks the right, and then carries out what follows it one by one.
+func TestEnqueueWithoutTheRightToTransactions(t *testing.T) {
+	t.Parallel()
+	server := servers.NewRedis(t)
+	q := newQueue(t, server.Client(t))
+	err := q.with(server, []string{"~*", "+@all", "-multi"}, func(rdb *redis.Client) error {
+		queued, uncertain, err := q.over(rdb, "").Enqueue(t.Context(), items(3))
+		if in := q.rdb.XLen(t.Context(), q.keys.Stream).Val(); queued != 0 || uncertain != 3 || in != 3 {
+			t.Errorf("%d queued, %d uncertain, %d are in", queued, uncertain, in)
+		}
+		return err
+	})
+	if !redis.HasErrorPrefix(err, "NOPERM") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // A transaction over two keys of which one has the wrong type says how many are in.
 func TestEnqueueIntoAKeyOfTheWrongType(t *testing.T) {
 	each(t, func(q queue) {
