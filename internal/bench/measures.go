@@ -177,7 +177,7 @@ func (s *sample) oneByOne(ctx context.Context, name string, enqueue func(ctx con
 	handle := func(int) error { started <- time.Now(); return nil }
 	var waits []time.Duration
 	err := s.working(ctx, handle, func(ctx context.Context) error {
-		last := time.Now().Add(6 * s.Sizes.Patience)
+		last := time.Now().Add(2 * s.Sizes.Patience)
 		for i := 0; i < s.Sizes.Pickups && (i < 5 || time.Now().Before(last)); i++ {
 			time.Sleep(time.Duration(5+10*rand.Float64()) * time.Millisecond)
 			before, err := enqueue(ctx, i)

@@ -29,7 +29,7 @@ type sizes struct {
 	Due      int           // due at once
 	Failing  int           // failing once
 	Pickups  int           // picked up one by one
-	Patience time.Duration // of enqueueing, and at most of the pickups times six
+	Patience time.Duration // of enqueueing, and at most of the pickups times two
 	Extra    int           // of growth: how much of the big thing there is
 }
 
