@@ -8,6 +8,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -196,11 +197,15 @@ func (r *Runner) sweep(ctx context.Context) (time.Duration, error) {
 		return min(again, quarter/2), nil
 	}
 	var found finds
+	var refused error
 	err := r.store.Idle(ctx, r.cfg.Lease/2, func(page []store.Pending) error {
 		for _, p := range page {
 			wait, err := r.see(ctx, p, &found)
-			if err != nil {
+			if err != nil && (!store.Refused(err) || store.NoGroup(err)) {
 				return err
+			}
+			if err != nil { // the others have nothing to do with it
+				refused = or(refused, fmt.Errorf("entry %s: %w", p.ID, err))
 			}
 			again = min(again, max(wait, time.Millisecond))
 		}
@@ -214,7 +219,7 @@ func (r *Runner) sweep(ctx context.Context) (time.Duration, error) {
 		r.found <- found
 		err = r.forget(ctx)
 	}
-	return again, err
+	return again, errors.Join(refused, err)
 }
 
 // see acts on one entry of a sweep, or leaves it to the loop. It returns when to look again.

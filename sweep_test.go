@@ -3,8 +3,10 @@ package jobs_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -276,4 +278,78 @@ func TestR09_HungHandlers(t *testing.T) {
 		q.idle()
 		check()
 	})
+}
+
+// What cannot be dead-lettered holds up nothing behind it, and is dead-lettered once it can be.
+func TestASweepGoesOnPastWhatItCannotBury(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		var rs runs
+		var log journal
+		q.start(jobs.Config{Logger: log.logger(t)}, handle(once, record[jobs.Fields](&rs)))
+		q.enqueue(once.Job(nil))
+		rs.wait(t, 1) // Run returns at once where it finds a key of the wrong type
+		must(t, q.rdb.Set(t.Context(), q.key("jobs:dead"), "in the way", time.Minute).Err())
+		poisonous, ordinary, suspect := once.Job(nil), once.Job(nil), once.Job(nil)
+		q.orphan("gone", time.Hour, 3, poisonous)
+		q.orphan("gone", 2*time.Hour, 1, jobs.NewKind[jobs.Fields]("stranger", jobs.Policy{}).Job(nil))
+		q.orphan("gone", time.Hour, 1, ordinary)
+		q.orphan("gone", time.Hour, 2, suspect)
+		eventually(t, "what is behind it runs", func() bool { return rs.of(ordinary.ID) == 1 && rs.of(suspect.ID) == 1 })
+		eventually(t, "that is said", func() bool { return len(log.lines(t, "trouble with Redis")) > 0 })
+		line := log.lines(t, "trouble with Redis")[0]
+		if err := line["err"].(string); line["loop"] != "sweep" || !strings.Contains(err, "WRONGTYPE") || strings.Contains(err, "\n") {
+			t.Errorf("said: %v", line)
+		}
+		must(t, q.rdb.Del(t.Context(), q.key("jobs:dead")).Err())
+		q.awaitDead(2)
+		q.idle()
+		if n := rs.of(poisonous.ID); n != 0 || len(rs.all()) != 3 {
+			t.Errorf("the poison ran %d times, of %d", n, len(rs.all()))
+		}
+	})
+}
+
+// Where the connection is lost, nothing more is asked in that sweep.
+func TestALostConnectionEndsASweep(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var es events
+		q.orphan("gone", time.Hour, 3, many(50)...)
+		w := q.hire(jobs.Config{Observe: es.observe}, handle(once, record[jobs.Fields](new(runs))))
+		broken := &brittle{name: "xrange"}
+		w.rdb.AddHook(broken)
+		time.Sleep(2 * time.Minute)
+		must(t, w.stop())
+		sweeps := 0
+		for _, e := range es.of(jobs.EventTrouble, "") {
+			if e.Name == "sweep" {
+				sweeps++
+			}
+		}
+		if asked := int(broken.asked.Load()); sweeps == 0 || asked != sweeps {
+			t.Errorf("%d sweeps asked %d times", sweeps, asked)
+		}
+	})
+}
+
+// brittle is a client that loses its connection at each command of a name.
+type brittle struct {
+	name  string
+	asked atomic.Int32
+}
+
+func (d *brittle) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d *brittle) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != d.name {
+			return next(ctx, cmd)
+		}
+		d.asked.Add(1)
+		cmd.SetErr(io.EOF)
+		return io.EOF
+	}
+}
+func (d *brittle) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
