@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -243,5 +244,32 @@ func TestOnDeadIsToldOfEachDeadLetter(t *testing.T) {
 		q.enqueue(render.Job(ticket{1, "x"}))
 		receive(t, told)
 		eventually(t, "the panics are logged", func() bool { return len(log.lines(t, "OnDead panicked")) == 2 })
+	})
+}
+
+// What ends the goroutine that it is told on, as t.FailNow does, is told of the next one too.
+func TestAnOnDeadThatEndsItsGoroutine(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		const letters = 3
+		var told counter
+		var log journal
+		w := q.hire(jobs.Config{Logger: log.logger(t), OnDead: func(context.Context, jobs.DeadLetter) {
+			told.add(1)
+			runtime.Goexit()
+		}}, handle(once, func(context.Context, jobs.Fields) error { return errMail }))
+		q.enqueue(many(letters)...)
+		time.Sleep(time.Second)
+		began := time.Now()
+		must(t, w.stop())
+		if took := time.Since(began); told.value() != letters || took > time.Second {
+			t.Errorf("told of %d; Run returned after %s", told.value(), took)
+		}
+		if lines := log.lines(t, "OnDead panicked"); len(lines) != letters || !strings.Contains(lines[0]["err"].(string), "Goexit") {
+			t.Errorf("logged: %v", lines)
+		}
+		if lines := log.lines(t, "not waited for"); len(lines) != 0 {
+			t.Errorf("logged: %v", lines)
+		}
 	})
 }

@@ -390,8 +390,9 @@ type Config struct {
 	KeepDeadFor time.Duration
 
 	// Observe is told what a Middleware cannot see, for metrics. It is called from several
-	// goroutines at once, in the middle of their work: it must be fast and not block. A panic
-	// in it is recovered. nil costs nothing.
+	// goroutines at once, in the middle of their work: it must be fast and not block, nor end
+	// its goroutine (runtime.Goexit, as t.FailNow does): at EventDelivered and EventSettled that
+	// is the worker's end, and Run's error. A panic in it is recovered. nil costs nothing.
 	Observe func(Event)
 }
 
@@ -574,11 +575,23 @@ func (r *Runner) Run(ctx context.Context) error {
 	if ready, err := r.prepare(ctx); !ready {
 		return err
 	}
+	err := errors.New("jobs: Run: the consumer loop's goroutine was ended (runtime.Goexit, as t.FailNow does), by Config.Observe perhaps")
+	var work sync.WaitGroup // not on the caller's goroutine, so that Run returns then too
+	work.Go(func() { err = r.live(ctx) })
+	work.Wait()
+	return err
+}
+
+// live is Run, once Redis is as a worker needs it.
+func (r *Runner) live(ctx context.Context) error {
+	ctx, quit := context.WithCancel(ctx)
+	defer quit()
 	// What outlives ctx: outcomes are written and leases kept until the last job has ended.
 	after, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	dying, over := context.WithCancel(context.WithoutCancel(ctx)) // over: no more jobs die
 	defer over()
+	defer r.leases.cancel(ErrLeaseLost) // nobody keeps them any more
 	l := newLoop(r, context.WithoutCancel(ctx))
 
 	var seekers, keepers, mourner sync.WaitGroup
@@ -595,7 +608,6 @@ func (r *Runner) Run(ctx context.Context) error {
 	last, end := context.WithTimeout(context.WithoutCancel(ctx), redisHas)
 	defer end()
 	left.unwritten = l.drain(last)
-	close(l.asks)
 	stop()
 	if within(last, seekers.Wait) && within(last, keepers.Wait) {
 		r.leave(last)
@@ -675,7 +687,7 @@ func (r *Runner) mourn(ctx context.Context) {
 	for telling.Err() == nil {
 		select {
 		case letter := <-r.dead:
-			if p := try(func() { r.cfg.OnDead(telling, letter) }); p != nil {
+			if p := <-apart(func() { r.cfg.OnDead(telling, letter) }); p != nil {
 				r.cfg.Logger.Error("jobs: OnDead panicked", "job", letter.Job, "err", p, "stack", string(p.Stack))
 			}
 		case <-ctx.Done():
@@ -934,9 +946,14 @@ const block = 500 * time.Millisecond
 // read is the blocked read. It is not the loop's own, so that what ends meanwhile is
 // settled at once.
 func (l *loop) read(ctx context.Context) {
-	for n := range l.asks {
-		entries, err := l.store.Wait(ctx, n, block)
-		l.arrived <- arrival{entries, err}
+	for {
+		select {
+		case n := <-l.asks:
+			entries, err := l.store.Wait(ctx, n, block)
+			l.arrived <- arrival{entries, err}
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -1075,6 +1092,9 @@ func (d *driver) Begin(ctx context.Context) error { return d.loop.store.Prepare(
 // Tick enqueues the ticks that are due.
 func (d *driver) Tick(ctx context.Context) error {
 	_, err := d.loop.tick(ctx)
+	for _, p := range d.loop.periodic {
+		err = or(err, p.broken)
+	}
 	return err
 }
 

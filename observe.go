@@ -92,12 +92,21 @@ type Event struct {
 	Err        error
 }
 
-// observe tells an event.
+// observe tells an event. Where Observe ends its goroutine, that is no loop's end.
 func (r *Runner) observe(e Event) {
-	if r.cfg.Observe == nil {
-		return
+	if r.cfg.Observe != nil {
+		r.observed(<-apart(func() { r.cfg.Observe(e) }))
 	}
-	if p := try(func() { r.cfg.Observe(e) }); p != nil {
+}
+
+// observeJob is observe for the two events that each job has. They are told on the consumer
+// loop's own goroutine, since another one costs as much as much of a job; where Observe ends
+// it, so does Run.
+func (r *Runner) observeJob(e Event) { r.observed(try(func() { r.cfg.Observe(e) })) }
+
+// observed says, once, that Observe panicked.
+func (r *Runner) observed(p *PanicError) {
+	if p != nil {
 		r.teller.panicked.Do(func() {
 			r.cfg.Logger.Error("jobs: Observe panicked", "err", p, "stack", string(p.Stack))
 		})
@@ -121,7 +130,7 @@ func (r *Runner) delivered(run *run) {
 	if run.delivery == 1 {
 		e.Late = max(0, r.store.Clock().Sub(store.Time(run.entry.ID)))
 	}
-	r.observe(e)
+	r.observeJob(e)
 }
 
 // settled counts a run whose outcome is written, and tells of it.
@@ -138,7 +147,7 @@ func (r *Runner) settled(run *run) {
 	if run.outcome == toDead {
 		e.Reason = run.reason
 	}
-	r.observe(e)
+	r.observeJob(e)
 }
 
 // buried counts what was dead-lettered without a run, and tells of it.

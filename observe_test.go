@@ -3,8 +3,11 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -268,4 +271,84 @@ func TestObserveThatPanics(t *testing.T) {
 			t.Errorf("said %d times", n)
 		}
 	})
+}
+
+// Where an Observe ends the goroutine that it is called on, as t.FailNow does, the worker goes
+// on. At the two events that every job has it is the consumer loop's: then Run says so.
+func TestAnObserveThatEndsItsGoroutine(t *testing.T) {
+	t.Parallel()
+	for what, ends := range map[jobs.EventKind]bool{
+		jobs.EventDelivered: true, jobs.EventSettled: true,
+		jobs.EventBuried: false, jobs.EventAbandoned: false, jobs.EventReturned: false, jobs.EventLeaseLost: false,
+		jobs.EventPromoted: false, jobs.EventTicked: false, jobs.EventTrouble: false,
+	} {
+		t.Run(fmt.Sprint(what), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				var log journal
+				var happened counter
+				w := q.misfortune(jobs.Config{Logger: log.logger(t), Observe: func(e jobs.Event) {
+					if e.What == what {
+						happened.add(1)
+						runtime.Goexit()
+					}
+				}})
+				job := once.Job(nil)
+				q.enqueue(job)
+				time.Sleep(time.Minute)
+				if happened.value() == 0 {
+					t.Fatal("it was never told")
+				}
+				healthy := w.Healthy()
+				began := time.Now()
+				err := w.stop()
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("Run returned after %s", took)
+				}
+				if ends {
+					if err == nil || !strings.Contains(err.Error(), "Observe") || !strings.Contains(err.Error(), "Goexit") {
+						t.Errorf("Run returned %v", err)
+					}
+					return
+				}
+				if err != nil || healthy != nil {
+					t.Errorf("Run returned %v; healthy: %v", err, healthy)
+				}
+				if st := q.stats(); st.Ready+st.Running+st.Delayed != 0 {
+					t.Errorf("left %+v", st)
+				}
+				if lines := log.lines(t, "Observe panicked"); len(lines) != 1 || !strings.Contains(lines[0]["err"].(string), "Goexit") {
+					t.Errorf("logged: %v", lines)
+				}
+			})
+		})
+	}
+}
+
+// misfortune hires a worker, and lets everything happen to it that an Event tells of.
+func (q *queue) misfortune(cfg jobs.Config) *hand {
+	q.t.Helper()
+	hangs := jobs.NewKind[jobs.Fields]("hangs", jobs.Policy{Timeout: time.Second})
+	waits := jobs.NewKind[jobs.Fields]("waits", jobs.Policy{})
+	q.orphan("gone", time.Hour, 3, once.Job(nil))
+	q.enqueue(hangs.Job(nil), waits.Job(nil), once.Job(nil).In(10*time.Second))
+	var first atomic.Bool
+	w := q.hire(cfg, handle(once, record[jobs.Fields](new(runs))), on("x", jobs.Every(30*time.Second)),
+		handle(hangs, func(context.Context, jobs.Fields) error { time.Sleep(5 * time.Second); return nil }),
+		handle(waits, func(ctx context.Context, _ jobs.Fields) error {
+			if first.CompareAndSwap(false, true) {
+				<-ctx.Done()
+			}
+			return nil
+		}))
+	time.Sleep(20 * time.Second)
+	for _, d := range q.deliveries() {
+		q.hold("thief", d.entry, time.Hour, 1)
+	}
+	time.Sleep(20 * time.Second)
+	w.cut()
+	time.Sleep(2 * time.Second)
+	w.mend()
+	time.Sleep(20 * time.Second)
+	return w
 }

@@ -52,21 +52,31 @@ func (p Policy) deliveries() int {
 }
 
 // wait is the backoff after a job failed that had made so many attempts before. What a
-// Backoff of the user's answers below zero is zero, and where it panics the default stands
-// in.
-func (p Policy) wait(attempts int) (d time.Duration) {
-	backoff := p.Backoff
-	if backoff == nil {
-		backoff = defaultBackoff
+// Backoff of the user's answers below zero is zero, and where it gives no answer the default
+// stands in.
+func (p Policy) wait(attempts int) time.Duration {
+	if p.Backoff == nil {
+		return defaultBackoff(attempts)
 	}
-	if try(func() { d = backoff(attempts) }) != nil {
-		d = defaultBackoff(attempts)
+	var d time.Duration
+	select {
+	case panicked := <-apart(func() { d = p.Backoff(attempts) }):
+		if panicked == nil {
+			return max(0, d)
+		}
+	case <-time.After(backoffHas):
 	}
-	return max(0, d)
+	return defaultBackoff(attempts)
 }
 
+// backoffHas is how long a Backoff has for its answer: no time at all, but this process may
+// have been paused.
+const backoffHas = 5 * time.Second
+
 // A Backoff tells how long to wait before a retry, by the number of attempts made before
-// the one that failed: 0 after the first run. It is called from many goroutines.
+// the one that failed: 0 after the first run. It is called from many goroutines, and answers
+// at once: where it panics, ends its goroutine or takes longer than five seconds, the default
+// stands in.
 type Backoff func(attempts int) time.Duration
 
 // FullJitter waits for a uniformly random time in [0, min(limit, base·2ⁿ)], n the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -221,5 +222,46 @@ func TestTwoProcessesDoNotBackOffAlike(t *testing.T) {
 		if a(0) == b(0) {
 			t.Error("two backoffs of the same")
 		}
+	}
+}
+
+// Whatever a Backoff does, failures and timeouts are recorded, all slots come back, and the
+// timeouts of other jobs are kept.
+func TestABackoffThatGivesNoAnswer(t *testing.T) {
+	t.Parallel()
+	for name, backoff := range map[string]func(forever chan struct{}) time.Duration{
+		"panics":               func(chan struct{}) time.Duration { panic("no idea") },
+		"ends its goroutine":   func(chan struct{}) time.Duration { runtime.Goexit(); return 0 },
+		"does not come back":   func(forever chan struct{}) time.Duration { <-forever; return 0 },
+		"comes back very late": func(chan struct{}) time.Duration { time.Sleep(time.Minute); return 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				forever := make(chan struct{})
+				defer close(forever)
+				bad := jobs.Policy{Retries: 1, Timeout: time.Second, Backoff: func(int) time.Duration { return backoff(forever) }}
+				fails, hangs := jobs.NewKind[jobs.None]("fails", bad), jobs.NewKind[jobs.None]("hangs", bad)
+				innocent := jobs.NewKind[jobs.None]("innocent", jobs.Policy{Timeout: 2 * time.Second})
+				hang := func(context.Context, jobs.None) error { <-forever; return nil }
+				w := q.hire(jobs.Config{Slots: 5}, handle(hangs, hang), handle(innocent, hang),
+					handle(fails, func(context.Context, jobs.None) error { return errMail }))
+				q.enqueue(fails.Job(jobs.None{}), fails.Job(jobs.None{}), hangs.Job(jobs.None{}), hangs.Job(jobs.None{}), innocent.Job(jobs.None{}))
+				time.Sleep(4 * time.Second)
+				if !slices.ContainsFunc(q.dead(), func(d jobs.DeadLetter) bool { return d.Kind == innocent.Name() }) {
+					t.Error("two seconds after its timeout the innocent is not dead")
+				}
+				time.Sleep(time.Minute)
+				for _, d := range q.dead() {
+					if d.Kind != innocent.Name() && d.Attempts != 2 {
+						t.Errorf("%s died after %d attempts", d.Kind, d.Attempts)
+					}
+				}
+				if st := q.stats(); st != (jobs.Stats{Dead: 5}) {
+					t.Errorf("left %+v", st)
+				}
+				must(t, w.stop())
+			})
+		})
 	}
 }

@@ -34,7 +34,10 @@ var (
 	ErrTimeout = errors.New("timeout")
 )
 
-var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit, as t.FailNow does)")
+var (
+	errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit, as t.FailNow does)")
+	errEnded  = errors.New("it ended its goroutine (runtime.Goexit, as t.FailNow does)")
+)
 
 // Permanent marks an error after which the job is never to be tried again: it goes to
 // the dead letters, whatever its policy. Permanent(nil) is nil.
@@ -195,6 +198,18 @@ func try(f func()) (panicked *PanicError) {
 	return nil
 }
 
+// apart is try on a goroutine of its own, as a handler's is, for a function of the application's
+// that is called where ours has to go on: it may end its goroutine, or not come back.
+func apart(f func()) <-chan *PanicError {
+	ended := make(chan *PanicError, 1)
+	go func() {
+		panicked := &PanicError{Value: errEnded}
+		defer func() { ended <- panicked }()
+		panicked = try(f)
+	}()
+	return ended
+}
+
 // guarded makes a panic an error. (A runtime.Goexit cannot be held up; it is noticed
 // where the goroutine ends.)
 func guarded(h Handler) Handler {
@@ -282,6 +297,7 @@ type run struct {
 	handler  *handler // nil: its kind is not known here
 	began    time.Time
 	deadline time.Time
+	overdue  bool        // it is being abandoned; the watch's own
 	over     atomic.Bool // a conclusion is drawn, and later ones do not count
 	lost     atomic.Bool // the lease: nothing is written any more
 	conclusion
@@ -480,8 +496,9 @@ func (r *Runner) enforce(now time.Time) {
 		case now.Before(late):
 			run.cancel(ErrTimeout)
 			r.alarm.before(late)
-		default:
-			run.abandon(r)
+		case !run.overdue:
+			run.overdue = true
+			go run.abandon(r) // beside the watch, since it asks the policy's Backoff, Observe and the log
 		}
 	}
 }

@@ -12,12 +12,16 @@ import (
 	"time"
 
 	"github.com/stagedoor/jobs/internal/calendar"
+	"github.com/stagedoor/jobs/internal/loops"
 	"github.com/stagedoor/jobs/internal/store"
 )
 
 // A Schedule tells when something is due next: strictly after a time, in that time's
 // location, always the same answer for the same time; the zero time where never again.
 // It may be the application's own. Fractions of a second are cut off.
+//
+// Where Next panics once Run has begun, or ends its goroutine, the log says so now and then, it
+// is asked again each second, and other schedules tick on time. It must come back at once.
 type Schedule interface {
 	Next(after time.Time) time.Time
 }
@@ -81,7 +85,10 @@ type periodic struct {
 	expression string
 	since      time.Time // Redis's clock at the first look
 	handled    time.Time // the last tick that is known to be a job, or none of ours
-	next       time.Time // the first one after that; zero: not computed
+	next       time.Time // the first one after that; zero: not computed, or none
+	following  time.Time // the first one after the tick that is to be enqueued
+	broken     error     // When has given no answer
+	pace       *loops.Loop
 
 	upcoming atomic.Int64 // next in epoch seconds, for the renewal loop; 0: none
 }
@@ -99,7 +106,10 @@ func (r *Runner) Schedule(p Periodic) {
 	if err := r.checkPeriodic(p); err != nil {
 		panic(fmt.Sprintf("jobs: schedule %q: %s", p.Name, err))
 	}
-	r.periodic = append(r.periodic, &periodic{Periodic: p, expression: calendar.Expression(p.When)})
+	r.periodic = append(r.periodic, &periodic{
+		Periodic: p, expression: calendar.Expression(p.When),
+		pace: loops.With("schedule "+p.Name, "tick", r.cfg.Logger.With("worker", r.consumer)),
+	})
 }
 
 func (r *Runner) checkPeriodic(p Periodic) error {
@@ -137,10 +147,10 @@ func (r *Runner) tick(ctx context.Context) (time.Duration, error) {
 	r.heard()
 	err = r.enqueueTicks(ctx, clock.UTC())
 	wait := wake
-	for _, p := range r.periodic {
+	for _, p := range r.periodic { // whose ticks are a second apart at least, whatever When says
 		if p.upcoming.Store(0); !p.next.IsZero() {
 			p.upcoming.Store(p.next.Unix())
-			wait = min(wait, max(p.next.Sub(clock), time.Millisecond))
+			wait = min(wait, max(p.next.Sub(clock), p.handled.Add(time.Second).Sub(clock), time.Millisecond))
 		}
 	}
 	return wait, err
@@ -151,7 +161,7 @@ func (r *Runner) enqueueTicks(ctx context.Context, clock time.Time) error {
 	var due []*periodic
 	var ticks []store.Tick
 	for _, p := range r.periodic {
-		if t, ok := p.due(clock); ok {
+		if t, ok := p.ask(clock); ok {
 			due, ticks = append(due, p), append(ticks, t)
 		}
 	}
@@ -162,7 +172,7 @@ func (r *Runner) enqueueTicks(ctx context.Context, clock time.Time) error {
 			failed = fmt.Errorf("tick %s of schedule %q: %w", at.Format(time.RFC3339), p.Name, reply.Err)
 			continue
 		}
-		p.handled, p.next = at, p.When.Next(at)
+		p.handled, p.next = at, p.following
 		if reply.Enqueued {
 			job, _ := parse("", ticks[i].Fields)
 			r.cfg.Logger.Debug("jobs: tick enqueued", "job", job, "schedule", p.Name, "late", clock.Sub(at))
@@ -174,6 +184,29 @@ func (r *Runner) enqueueTicks(ctx context.Context, clock time.Time) error {
 
 // longestPeriod is for how long a schedule is remembered, about: three of them are a Duration.
 const longestPeriod = 10 * 366 * 24 * time.Hour
+
+// ask is due, whatever When does short of not coming back. Nothing else asks When once Run has
+// begun.
+func (p *periodic) ask(clock time.Time) (t store.Tick, ok bool) {
+	p.broken = nil
+	if panicked := <-apart(func() { t, ok = p.due(clock) }); panicked != nil {
+		p.next = time.Time{}
+		p.broken = fmt.Errorf("schedule %q: %w\n%s", p.Name, panicked, panicked.Stack)
+		_ = p.pace.Met(p.broken) // it is asked again with the others
+		return store.Tick{}, false
+	}
+	p.pace.Over()
+	return t, ok
+}
+
+// after is the first instant after t; zero where there is none, or When talks nonsense.
+func (p *periodic) after(t time.Time) time.Time {
+	next := p.When.Next(t)
+	if !next.After(t) {
+		return time.Time{}
+	}
+	return next
+}
 
 // due returns the latest tick, where it is not known to be handled.
 func (p *periodic) due(clock time.Time) (store.Tick, bool) {
@@ -188,15 +221,15 @@ func (p *periodic) due(clock time.Time) (store.Tick, bool) {
 	}
 	at := calendar.Latest(p.When, clock).Truncate(time.Second)
 	if at.IsZero() || !at.After(p.handled) {
-		p.next = p.When.Next(clock)
+		p.next = p.after(clock)
 		return store.Tick{}, false
 	}
 	job := p.Job
 	job.ID, job.Tick = mint(), at
 	wire, _ := job.wire() // checked when it was added
 	period := time.Duration(0)
-	if following := p.When.Next(at); following.After(at) {
-		period = min(following.Sub(at), longestPeriod)
+	if p.following = p.after(at); !p.following.IsZero() {
+		period = min(p.following.Sub(at), longestPeriod)
 	}
 	return store.Tick{
 		Name: p.Name, At: at, Expression: p.expression, Since: p.since,

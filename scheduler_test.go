@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stagedoor/jobs"
+	"github.com/stagedoor/jobs/internal/steps"
 )
 
 // on schedules a job of kind once under a name.
@@ -447,4 +449,113 @@ func TestABusyWorkerIsHealthy(t *testing.T) {
 			t.Errorf("%d runs", len(rs.all()))
 		}
 	})
+}
+
+// odd is due each minute; while the clock on the wall is between two times its answer is another.
+type odd struct {
+	from, to string
+	answer   func(after time.Time) time.Time
+}
+
+func (o odd) Next(after time.Time) time.Time {
+	if clock := time.Now().UTC().Format(time.TimeOnly); o.from <= clock && clock < o.to {
+		return o.answer(after)
+	}
+	return jobs.Every(time.Minute).Next(after)
+}
+
+// A schedule that cannot tell when it is due is said in the log now and then, and goes on
+// when it can; others tick on time all along.
+func TestAScheduleThatGivesNoAnswer(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(time.Time) time.Time{
+		"panics":             func(time.Time) time.Time { panic("no calendar") },
+		"ends its goroutine": func(time.Time) time.Time { runtime.Goexit(); return time.Time{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				var rs runs
+				var log journal
+				var es events
+				w := q.hire(jobs.Config{Logger: log.logger(t), Observe: es.observe}, handle(once, record[jobs.Fields](&rs)),
+					on("odd", odd{"00:01:30", "00:04:30", answer}), on("other", jobs.Every(30*time.Second)))
+				time.Sleep(5*time.Minute + time.Second)
+				same(t, expected("odd 00:01:00", "odd 00:04:00", "odd 00:05:00",
+					"other 00:00:30", "other 00:01:00", "other 00:01:30", "other 00:02:00", "other 00:02:30",
+					"other 00:03:00", "other 00:03:30", "other 00:04:00", "other 00:04:30", "other 00:05:00"), rs.ticks())
+				for i, job := range rs.all() {
+					if late := rs.times()[i].Sub(job.Tick); job.Fields["schedule"] == "other" && late > time.Second {
+						t.Errorf("the other was %s late", late)
+					}
+				}
+				lines := log.lines(t, "trouble with schedule odd")
+				if len(lines) < 2 || len(lines) > 4 || len(log.lines(t, "working again")) != 1 {
+					t.Errorf("said: %v", lines)
+				}
+				for _, line := range lines {
+					if err := line["err"].(string); name == "panics" && (!strings.Contains(err, "no calendar") || !strings.Contains(err, "scheduler_test.go")) {
+						t.Errorf("said: %s", err)
+					}
+				}
+				if n := len(es.of(jobs.EventTrouble, "")); n != 0 {
+					t.Errorf("told of as trouble with Redis, %d times", n)
+				}
+				must(t, w.stop())
+			})
+		})
+	}
+}
+
+// To a test that goes by package jobstest it is an error.
+func TestAScheduleThatPanicsFailsATest(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		r := jobs.NewRunner(q.Client, jobs.Config{})
+		on("odd", odd{"00:01:00", "00:02:00", func(time.Time) time.Time { panic("no calendar") }})(r)
+		driver := steps.Of(r).(interface {
+			Begin(context.Context) error
+			Tick(context.Context) error
+		})
+		must(t, driver.Begin(t.Context()))
+		for i, fails := range []bool{false, false, true, false} {
+			if err := driver.Tick(t.Context()); fails != (err != nil) || fails && !strings.Contains(err.Error(), `schedule "odd": panic: no calendar`) {
+				t.Errorf("look %d: %v", i, err)
+			}
+			time.Sleep(40 * time.Second)
+		}
+	})
+}
+
+// An answer that cannot be is no reason to ask Redis more often than each second.
+func TestAScheduleThatTellsNonsense(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(time.Time) time.Time{
+		"never again":     func(time.Time) time.Time { return time.Time{} },
+		"now":             func(after time.Time) time.Time { return after },
+		"before":          func(after time.Time) time.Time { return after.Add(-time.Hour) },
+		"before the era":  func(time.Time) time.Time { return time.Time{}.Add(-time.Hour) },
+		"a moment later":  func(after time.Time) time.Time { return after.Add(1) },
+		"a little later":  func(after time.Time) time.Time { return after.Add(time.Millisecond) },
+		"the end of time": func(time.Time) time.Time { return time.Unix(1<<62, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				const seconds = 60
+				var rs runs
+				q.hire(jobs.Config{}, handle(once, record[jobs.Fields](&rs)),
+					on("odd", odd{"00:01:30", "00:09:30", answer}), on("other", jobs.Every(time.Minute)))
+				time.Sleep(2*time.Minute + 30*time.Second)
+				before, ran := q.mini.CommandCount(), len(rs.all())
+				time.Sleep(seconds * time.Second)
+				if n := q.mini.CommandCount() - before; n > 10*seconds+40*(len(rs.all())-ran) {
+					t.Errorf("%d commands in %d s, with %d runs", n, seconds, len(rs.all())-ran)
+				}
+				if rs.ticks()["other 00:03:00"] != 1 {
+					t.Errorf("the other did not tick: %v", rs.ticks())
+				}
+			})
+		})
+	}
 }
