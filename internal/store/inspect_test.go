@@ -13,38 +13,49 @@ import (
 )
 
 // A page of large entries ends early, so that no script holds Redis up for long.
-func TestKindsOfLargeEntries(t *testing.T) {
+func TestPagesOfLargeEntries(t *testing.T) {
 	each(t, func(q queue) {
 		const n = 30
 		large := strings.Repeat("x", 512<<10)
+		var want []string
 		for i := range n {
-			q.must(q.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: q.keys.Stream, Values: []string{"text", large, "kind", fmt.Sprint("k", i)}}).Err())
+			want = append(want, fmt.Sprint("k", i))
+			q.running("w1", "text", large, "kind", want[i])
 		}
-		proxy := servers.NewProxy(q, q.rdb.Options().Addr)
-		rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-		defer rdb.Close()
-		var scripts atomic.Int64
-		proxy.Hook(func(cmd []string) servers.Action {
-			if strings.EqualFold(cmd[0], "eval") {
-				scripts.Add(1)
+		rdb, scripts := q.countingScripts()
+		check := func(name string, got []string, err error) {
+			q.must(err)
+			q.same(want, got)
+			if few := scripts.Swap(0); few < n/4 {
+				q.Errorf("%s: %d scripts for %d entries of half a megabyte", name, few, n)
 			}
-			return servers.Pass
+		}
+		var kinds, idle []string
+		err := q.over(rdb, "").EachKind(q.Context(), func(kind, _ string, where int) { kinds = append(kinds, kind) })
+		check("kinds", kinds, err)
+		err = q.over(rdb, "").Idle(q.Context(), 0, func(page []store.Pending) error {
+			for _, p := range page {
+				idle = append(idle, p.Kind)
+			}
+			return nil
 		})
-		var got []string
-		q.must(q.over(rdb, "").EachKind(t.Context(), func(kind, _ string, where int) {
-			if where == store.IsReady {
-				got = append(got, kind)
-			}
-		}))
-		if scripts.Load() < n/4 {
-			q.Errorf("%d scripts for %d entries of half a megabyte", scripts.Load(), n)
-		}
-		for i, kind := range got {
-			if kind != fmt.Sprint("k", i) || len(got) != n {
-				q.Fatalf("kinds %v", got)
-			}
-		}
+		check("a sweep", idle, err)
 	})
+}
+
+// countingScripts has a client whose scripts are counted.
+func (q queue) countingScripts() (*redis.Client, *atomic.Int64) {
+	proxy := servers.NewProxy(q, q.rdb.Options().Addr)
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	q.Cleanup(func() { rdb.Close() })
+	scripts := new(atomic.Int64)
+	proxy.Hook(func(cmd []string) servers.Action {
+		if strings.EqualFold(cmd[0], "eval") {
+			scripts.Add(1)
+		}
+		return servers.Pass
+	})
+	return rdb, scripts
 }
 
 // Whole mailing lists are due at one time: a place among them is found again, wherever a page ends.

@@ -25,14 +25,18 @@ func (s *Store) Idle(ctx context.Context, least time.Duration, see func([]Pendin
 	const size = 100
 	for from := "-"; ; {
 		reply, err := s.run(ctx, pending, []string{s.keys.Stream}, Group, least.Milliseconds(), from, size).Slice()
-		if err != nil || len(reply) == 0 {
+		if err != nil {
 			return err
 		}
-		page := make([]Pending, len(reply))
-		for i, row := range reply {
+		rows, more := reply[0].([]any), reply[1] == int64(1)
+		page := make([]Pending, len(rows))
+		for i, row := range rows {
 			page[i] = readPending(row.([]any))
 		}
-		if err := see(page); err != nil || len(page) < size {
+		if len(page) > 0 {
+			err = see(page)
+		}
+		if err != nil || !more {
 			return err
 		}
 		from = after(page[len(page)-1].ID)
