@@ -591,7 +591,11 @@ func (r *Runner) live(ctx context.Context) error {
 	defer stop()
 	dying, over := context.WithCancel(context.WithoutCancel(ctx)) // over: no more jobs die
 	defer over()
-	defer r.leases.cancel(ErrLeaseLost) // nobody keeps them any more
+	defer func() {
+		for _, run := range r.leases.all() {
+			r.lose(run) // nobody keeps its lease any more
+		}
+	}()
 	l := newLoop(r, context.WithoutCancel(ctx))
 
 	var seekers, keepers, mourner sync.WaitGroup

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs/internal/record"
+	"github.com/stagedoor/jobs/internal/store"
 )
 
 func TestDecide(t *testing.T) {
@@ -142,5 +145,25 @@ func BenchmarkDecide(b *testing.B) {
 				decide(p, 2, err)
 			}
 		})
+	}
+}
+
+// A process that was paused looks at its timeouts late. A handler has its second all the same.
+func TestATimeoutThatIsSeenLate(t *testing.T) {
+	t.Parallel()
+	r := NewRunner(NewClient(redis.NewClient(&redis.Options{}), Options{}), Config{Logger: slog.New(slog.DiscardHandler)})
+	Handle(r, NewKind[Fields]("hangs", Policy{Timeout: time.Second}), func(context.Context, Fields) error { return nil })
+	run := r.newRun(t.Context(), store.Entry{ID: "1-1", Fields: Fields{"kind": "hangs"}}, 1)
+	r.leases.add(run)
+	late := run.deadline.Add(time.Hour)
+	for _, now := range []time.Time{late, late.Add(overtime - 1)} {
+		if r.enforce(now); context.Cause(run) != ErrTimeout || run.overdue {
+			t.Fatalf("%s late: cause %v, abandoned %v", now.Sub(run.deadline), context.Cause(run), run.overdue)
+		}
+	}
+	r.enforce(late.Add(overtime))
+	r.enforce(late.Add(2 * overtime)) // it is being abandoned already
+	if ended := <-r.ended; ended != run || run.outcome != toDead {
+		t.Errorf("%v, outcome %v", ended == run, run.outcome)
 	}
 }

@@ -184,7 +184,10 @@ func judge(p store.Pending, j judgement) (fate, time.Duration) {
 }
 
 // finds are what a sweep has found for the loop.
-type finds struct{ claims, suspects []store.Claim }
+type finds struct {
+	claims, suspects []store.Claim
+	refused          error // what Redis says to taking an entry off the stream
+}
 
 // sweep is a step of the loop that looks for entries whose lease ran out.
 func (r *Runner) sweep(ctx context.Context) (time.Duration, error) {
@@ -197,15 +200,11 @@ func (r *Runner) sweep(ctx context.Context) (time.Duration, error) {
 		return min(again, quarter/2), nil
 	}
 	var found finds
-	var refused error
 	err := r.store.Idle(ctx, r.cfg.Lease/2, func(page []store.Pending) error {
 		for _, p := range page {
 			wait, err := r.see(ctx, p, &found)
-			if err != nil && (!store.Refused(err) || store.NoGroup(err)) {
+			if err != nil {
 				return err
-			}
-			if err != nil { // the others have nothing to do with it
-				refused = or(refused, fmt.Errorf("entry %s: %w", p.ID, err))
 			}
 			again = min(again, max(wait, time.Millisecond))
 		}
@@ -219,7 +218,7 @@ func (r *Runner) sweep(ctx context.Context) (time.Duration, error) {
 		r.found <- found
 		err = r.forget(ctx)
 	}
-	return again, errors.Join(refused, err)
+	return again, errors.Join(found.refused, err)
 }
 
 // see acts on one entry of a sweep, or leaves it to the loop. It returns when to look again.
@@ -240,14 +239,30 @@ func (r *Runner) see(ctx context.Context, p store.Pending, found *finds) (time.D
 	case isolate:
 		c.Alone = true
 		found.suspects = append(found.suspects, c)
-	case drop:
-		return r.cfg.Lease, r.drop(ctx, p)
-	case poison:
-		return r.cfg.Lease, r.bury(ctx, p, poisonLeases*r.cfg.Lease, poisoned(p))
-	case unknown:
-		return r.cfg.Lease, r.bury(ctx, p, unknownFor, unknownKind(p.Kind))
+	default:
+		return r.cfg.Lease, r.remove(ctx, p, fate, found)
 	}
 	return r.cfg.Lease, nil
+}
+
+// remove takes an entry off the stream that nobody is to run. What Redis has refused once, it is
+// not asked again in this sweep: the others are still to be found.
+func (r *Runner) remove(ctx context.Context, p store.Pending, f fate, found *finds) (err error) {
+	if found.refused != nil {
+		return nil
+	}
+	switch f {
+	case drop:
+		err = r.drop(ctx, p)
+	case poison:
+		err = r.bury(ctx, p, poisonLeases*r.cfg.Lease, poisoned(p))
+	case unknown:
+		err = r.bury(ctx, p, unknownFor, unknownKind(p.Kind))
+	}
+	if store.Refused(err) && !store.NoGroup(err) {
+		found.refused, err = fmt.Errorf("entry %s: %w", p.ID, err), nil
+	}
+	return err
 }
 
 func (r *Runner) drop(ctx context.Context, p store.Pending) error {

@@ -297,6 +297,7 @@ type run struct {
 	handler  *handler // nil: its kind is not known here
 	began    time.Time
 	deadline time.Time
+	warned   time.Time   // when it was cancelled with ErrTimeout; the watch's own
 	overdue  bool        // it is being abandoned; the watch's own
 	over     atomic.Bool // a conclusion is drawn, and later ones do not count
 	lost     atomic.Bool // the lease: nothing is written any more
@@ -489,12 +490,16 @@ func (r *Runner) watch(ctx context.Context) {
 
 func (r *Runner) enforce(now time.Time) {
 	for _, run := range r.leases.all() {
-		switch late := run.deadline.Add(overtime); {
+		late := run.warned.Add(overtime) // not of the deadline: this process may have been paused
+		switch {
 		case run.deadline.IsZero() || run.over.Load():
 		case now.Before(run.deadline):
 			r.alarm.before(run.deadline)
-		case now.Before(late):
+		case run.warned.IsZero():
+			run.warned = now
 			run.cancel(ErrTimeout)
+			r.alarm.before(now.Add(overtime))
+		case now.Before(late):
 			r.alarm.before(late)
 		case !run.overdue:
 			run.overdue = true
@@ -517,8 +522,8 @@ func (run *run) abandon(r *Runner) {
 	err := fmt.Errorf("%w after %s, and the handler does not return: abandoned", ErrTimeout, run.handler.timeout)
 	c := conclude(run.handler.policy, run.job.Attempts, err, nil, run.handler.what)
 	if run.leave(r, c) {
-		r.cfg.Logger.Error("jobs: handler abandoned", "job", run.job, "err", err, "handler", run.handler.what)
 		r.ended <- run
+		r.cfg.Logger.Error("jobs: handler abandoned", "job", run.job, "err", err, "handler", run.handler.what)
 	}
 }
 

@@ -310,32 +310,46 @@ func TestASweepGoesOnPastWhatItCannotBury(t *testing.T) {
 	})
 }
 
-// Where the connection is lost, nothing more is asked in that sweep.
-func TestALostConnectionEndsASweep(t *testing.T) {
+// Where the connection is lost, or Redis refuses it once, a sweep asks for nothing more to be buried.
+func TestASweepThatCannotBuryAsksOnce(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, q *queue) {
-		var es events
-		q.orphan("gone", time.Hour, 3, many(50)...)
-		w := q.hire(jobs.Config{Observe: es.observe}, handle(once, record[jobs.Fields](new(runs))))
-		broken := &brittle{name: "xrange"}
-		w.rdb.AddHook(broken)
-		time.Sleep(2 * time.Minute)
-		must(t, w.stop())
-		sweeps := 0
-		for _, e := range es.of(jobs.EventTrouble, "") {
-			if e.Name == "sweep" {
-				sweeps++
-			}
-		}
-		if asked := int(broken.asked.Load()); sweeps == 0 || asked != sweeps {
-			t.Errorf("%d sweeps asked %d times", sweeps, asked)
-		}
-	})
+	for name, broken := range map[string]*brittle{
+		"the connection is lost": {name: "xrange", err: io.EOF},
+		"Redis refuses":          {name: "xrange", err: readOnly{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				var es events
+				q.orphan("gone", time.Hour, 3, many(50)...)
+				w := q.hire(jobs.Config{Observe: es.observe}, handle(once, record[jobs.Fields](new(runs))))
+				w.rdb.AddHook(broken)
+				time.Sleep(2 * time.Minute)
+				must(t, w.stop())
+				sweeps := 0
+				for _, e := range es.of(jobs.EventTrouble, "") {
+					if e.Name == "sweep" {
+						sweeps++
+					}
+				}
+				if asked := int(broken.asked.Load()); sweeps == 0 || asked != sweeps {
+					t.Errorf("%d sweeps asked %d times", sweeps, asked)
+				}
+			})
+		})
+	}
 }
 
-// brittle is a client that loses its connection at each command of a name.
+// readOnly is what a replica answers.
+type readOnly struct{}
+
+func (readOnly) Error() string { return "READONLY You can't write against a read only replica." }
+func (readOnly) RedisError()   {}
+
+// brittle is a client that has an error for each command of a name.
 type brittle struct {
 	name  string
+	err   error
 	asked atomic.Int32
 }
 
@@ -346,8 +360,8 @@ func (d *brittle) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		d.asked.Add(1)
-		cmd.SetErr(io.EOF)
-		return io.EOF
+		cmd.SetErr(d.err)
+		return d.err
 	}
 }
 func (d *brittle) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {

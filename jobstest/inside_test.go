@@ -3,6 +3,10 @@ package jobstest
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,5 +61,33 @@ func TestBubbleDrainsAtOnceAndToTheInstant(t *testing.T) {
 		if took := time.Since(start); took < long || took > long+time.Second {
 			t.Errorf("drained after %s without events", took)
 		}
+	})
+}
+
+// A worker that has left does not let Drain wait for ever: seen from outside, since the test that meets it fails.
+func TestBubbleWhoseWorkerLeaves(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestLeavingWorker$", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), "JOBSTEST_LEAVE=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "the worker has left, and 1 jobs are not done") || !strings.Contains(string(out), "Goexit") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestLeavingWorker(t *testing.T) {
+	if os.Getenv("JOBSTEST_LEAVE") == "" {
+		return // for the one above
+	}
+	quick := jobs.NewKind[jobs.None]("quick", jobs.Policy{})
+	Bubble(t, jobs.Config{Slots: 1, Observe: func(e jobs.Event) {
+		if e.What == jobs.EventSettled {
+			runtime.Goexit()
+		}
+	}}, func(q *Queue) {
+		jobs.Handle(q.Runner(), quick, func(context.Context, jobs.None) error { return nil })
+	}, func(t *testing.T, q *Queue) {
+		q.Enqueue(quick.Job(jobs.None{}), quick.Job(jobs.None{}))
+		q.Drain()
 	})
 }

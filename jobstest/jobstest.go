@@ -35,6 +35,7 @@ type Queue struct {
 	runner *jobs.Runner
 	bubble bool
 	events chan struct{} // in a bubble: something has happened to a job
+	left   chan struct{} // in a bubble: closed when Run has returned
 	driver driver        // not in a bubble
 	begun  bool
 	now    time.Time
@@ -194,6 +195,8 @@ func (q *Queue) drainBubble() {
 		select {
 		case <-q.events:
 		case <-time.After(wait):
+		case <-q.left:
+			q.t.Fatalf("jobstest: the worker has left, and %d jobs are not done", st.Ready+st.Running)
 		}
 	}
 }
@@ -298,12 +301,16 @@ func Bubble(t *testing.T, cfg jobs.Config, setup func(q *Queue), f func(t *testi
 		q.bubble, q.events = true, events
 		setup(q)
 		ctx, stop := context.WithCancel(t.Context())
-		ran := make(chan error, 1)
-		go func() { ran <- q.runner.Run(ctx) }()
+		q.left = make(chan struct{})
+		var err error
+		go func() {
+			defer close(q.left)
+			err = q.runner.Run(ctx)
+		}()
 		synctest.Wait()
 		defer func() {
 			stop()
-			if err := <-ran; err != nil {
+			if <-q.left; err != nil {
 				t.Errorf("jobstest: %v", err)
 			}
 		}()

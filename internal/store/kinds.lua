@@ -9,7 +9,7 @@ repeat
     local kind = ''
     for i = 1, #e[2], 2 do
       if e[2][i] == 'kind' then kind = e[2][i + 1] end
-      bytes = bytes + #e[2][i + 1]
+      bytes = bytes + #e[2][i] + #e[2][i + 1]
     end
     kinds[#kinds + 1] = e[1]
     kinds[#kinds + 1] = kind

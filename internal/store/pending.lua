@@ -13,7 +13,7 @@ for i, p in ipairs(page) do
     p[5] = ''
     for f = 1, #body[2], 2 do
       if body[2][f] == 'kind' then p[5] = body[2][f + 1] end
-      bytes = bytes + #body[2][f + 1]
+      bytes = bytes + #body[2][f] + #body[2][f + 1]
     end
   end
   some[i] = p
