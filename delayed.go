@@ -69,12 +69,13 @@ func (d *Delayed) ListFrom(ctx context.Context, from time.Time) iter.Seq2[Delaye
 	return d.from(ctx, store.From(from))
 }
 
-// ListAfter goes on where another list was left, after the job with this Cursor.
+// ListAfter goes on where another list was left, after the job with this Cursor. What never was
+// a Cursor is ErrNotFound.
 func (d *Delayed) ListAfter(ctx context.Context, cursor string) iter.Seq2[DelayedJob, error] {
 	place, ok := readCursor(cursor)
 	if !ok {
 		return func(yield func(DelayedJob, error) bool) {
-			yield(DelayedJob{}, fmt.Errorf("jobs: list delayed: %q is no DelayedJob's Cursor", cursor))
+			yield(DelayedJob{}, fmt.Errorf("jobs: list delayed: the Cursor %q: %w", cursor, ErrNotFound))
 		}
 	}
 	return d.from(ctx, place)

@@ -381,6 +381,27 @@ func TestListPagesByCursor(t *testing.T) {
 	})
 }
 
+// What is a place in the list is the list's to say. (A Redis that does not answer is no matter of the place.)
+func TestThePageTakesEachCursorOfTheList(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		for _, cursor := range []string{"1.5/0", "1/+1", "-inf/3", "1e3/2", "+1/1", "1/ 1", "1", "/", "", "nan/1", "1/1e3"} {
+			want := 200
+			for _, err := range s.client.Delayed().ListAfter(t.Context(), cursor) {
+				if err != nil && cursor != "" { // which is the first page
+					want = 400
+				}
+			}
+			if a := s.do("GET", "delayed?"+url.Values{"after": {cursor}}.Encode(), nil); a.status != want {
+				t.Errorf("after %q: %d, want %d", cursor, a.status, want)
+			}
+		}
+		must(t, s.rdb.Set(t.Context(), "delayed", "no sorted set", 0).Err())
+		if a := s.do("GET", "delayed?after=1/1", nil); a.status != 503 {
+			t.Errorf("where Redis refuses: %d", a.status)
+		}
+	})
+}
+
 // What is searched for is read once: for what nobody has it is all there is, which no open tab reads again and again.
 func TestSearchIsNotLive(t *testing.T) {
 	each(t, marek, func(t *testing.T, s *site) {

@@ -2,13 +2,12 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"maps"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/stagedoor/jobs"
@@ -57,6 +56,9 @@ func (d *dashboard) delayed(ctx context.Context, form url.Values) (page, error) 
 	}
 	last := ""
 	for job, err := range list {
+		if errors.Is(err, jobs.ErrNotFound) {
+			return page{}, refusal{400, "There is no such page of the list."}
+		}
 		if err != nil {
 			return page{}, err
 		}
@@ -88,19 +90,8 @@ func (d *dashboard) listed(ctx context.Context, f find) (iter.Seq2[jobs.DelayedJ
 		return nil, err
 	case f.After == "":
 		return d.client.Delayed().ListFrom(ctx, from), nil
-	case !isCursor(f.After):
-		return nil, refusal{400, "There is no such page of the list."}
 	}
 	return d.client.Delayed().ListAfter(ctx, f.After), nil
-}
-
-// isCursor reports whether a name may be a delayed job's Cursor: when it is due, and how many are passed that are due
-// then, which Redis's scripts count in a double.
-func isCursor(s string) bool {
-	due, passed, _ := strings.Cut(s, "/")
-	score, bad := strconv.ParseFloat(due, 64)
-	_, err := strconv.ParseUint(passed, 10, 53)
-	return bad == nil && err == nil && !math.IsNaN(score)
 }
 
 // time is when From begins: as a browser's field for a time writes it, in UTC.
