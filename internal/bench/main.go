@@ -88,7 +88,7 @@ func parse() (o options) {
 	flag.IntVar(&o.sizes.Jobs, "n", 60_000, "jobs of a drain and of the memory; a third of it are dead-lettered; slower peers get a part of it")
 	flag.IntVar(&o.sizes.Due, "due", 20_000, "jobs that are due at once")
 	flag.IntVar(&o.sizes.Failing, "fail", 10_000, "jobs that fail once")
-	flag.IntVar(&o.sizes.Pickups, "pickups", 300, "jobs that are picked up one by one; for at most twice -patience")
+	flag.IntVar(&o.sizes.Pickups, "pickups", 600, "jobs that are picked up one by one; for at most twice -patience")
 	flag.DurationVar(&o.sizes.Patience, "patience", 3*time.Second, "for how long is enqueued")
 	flag.Parse()
 	return o
