@@ -33,14 +33,14 @@ func (t *tool) auditCommand() *cobra.Command {
 		return t.listAudit(ctx, filter)
 	}
 	const short = "Who replayed, corrected, discarded or cancelled what, the newest first"
-	c := t.command("audit", short, cobra.NoArgs, list)
-	c.AddCommand(t.command("ls", short, cobra.NoArgs, list)) // as the other lists are called
-	c.PersistentFlags().StringVar(&f.entry, "entry", "", "of this dead letter, gone or not")
-	c.PersistentFlags().StringVar(&f.id, "id", "", "of the job with this ID")
-	c.PersistentFlags().StringVar(&f.kind, "kind", "", "of this kind")
-	c.PersistentFlags().StringVar(&f.since, "since", "", "at this `time` or later: 2h, yesterday, …")
-	c.PersistentFlags().StringVar(&f.until, "until", "", "before this `time`")
-	c.PersistentFlags().StringVar(&f.before, "before", "", "older than this `record`, of --json: to go on where a list ended")
+	c := t.command("audit", short, noArgs, list)
+	c.AddCommand(t.command("ls", short, noArgs, list)) // as the other lists are called
+	c.PersistentFlags().Var((*given)(&f.entry), "entry", "of this dead letter, gone or not")
+	c.PersistentFlags().Var((*given)(&f.id), "id", "of the job with this ID")
+	c.PersistentFlags().Var((*given)(&f.kind), "kind", "of this kind")
+	c.PersistentFlags().Var((*given)(&f.since), "since", "at this `time` or later: 2h, yesterday, …")
+	c.PersistentFlags().Var((*given)(&f.until), "until", "before this `time`")
+	c.PersistentFlags().Var((*given)(&f.before), "before", "older than this `record`, of --json: to go on where a list ended")
 	c.PersistentFlags().IntVar(&f.limit, "limit", usual, "at most so many; 0: all")
 	return c
 }
@@ -48,12 +48,12 @@ func (t *tool) auditCommand() *cobra.Command {
 func (t *tool) listAudit(ctx context.Context, f jobs.Filter) error {
 	var tab table
 	tab.row("AT", "WHO", "WHAT", "KIND", "ID", "ON", "SET")
-	n := 0
+	n, last := 0, ""
 	for a, err := range t.client.Audit(ctx, f) {
 		if err != nil {
 			return err
 		}
-		n++
+		n, last = n+1, a.Record
 		if t.json {
 			if err := t.line(actionJSON{a.Record, instantOf(a.At), a.Who, a.What, a.ID, a.Kind, a.Entry, a.Schedule, a.Set}); err != nil {
 				return err
@@ -67,5 +67,6 @@ func (t *tool) listAudit(ctx context.Context, f jobs.Filter) error {
 			return err
 		}
 	}
+	t.more(n, f.Limit, "--before "+last)
 	return some(n)
 }

@@ -25,13 +25,31 @@ type choice struct {
 	limit int
 }
 
+// given is a flag's text. An empty one is refused, for by --kind "$KIND" nobody means every kind, and so is a second, of
+// which the first would mean nothing.
+type given string
+
+func (g *given) String() string { return string(*g) }
+func (g *given) Type() string   { return "string" }
+
+func (g *given) Set(text string) error {
+	switch {
+	case text == "":
+		return errors.New("it is empty; leave the flag away where nothing is meant")
+	case *g != "":
+		return errors.New("it is given twice")
+	}
+	*g = given(text)
+	return nil
+}
+
 // flags adds them to c; usual is how many are listed without --limit.
 func (f *choice) flags(c *cobra.Command, usual int) {
-	c.Flags().StringVar(&f.id, "id", "", "of the job with this ID")
-	c.Flags().StringVar(&f.kind, "kind", "", "of this kind")
-	c.Flags().StringVar(&f.err, "error", "", "whose error has this text in it")
-	c.Flags().StringVar(&f.since, "since", "", "that died at this `time` or later: 2h, yesterday, 2026-11-29T14:00:00Z, …")
-	c.Flags().StringVar(&f.until, "until", "", "that died before this `time`")
+	c.Flags().Var((*given)(&f.id), "id", "of the job with this ID")
+	c.Flags().Var((*given)(&f.kind), "kind", "of this kind")
+	c.Flags().Var((*given)(&f.err), "error", "whose error has this text in it")
+	c.Flags().Var((*given)(&f.since), "since", "that died at this `time` or later: 2h, yesterday, 2026-11-29T14:00:00Z, …")
+	c.Flags().Var((*given)(&f.until), "until", "that died before this `time`")
 	c.Flags().IntVar(&f.limit, "limit", usual, "at most so many; 0: all")
 }
 
@@ -49,21 +67,9 @@ func (f choice) filter(ctx context.Context, t *tool) (jobs.Filter, error) {
 	if f.since == "" && f.until == "" {
 		return out, nil
 	}
-	now := t.now(ctx)
-	for _, bound := range [...]struct {
-		text string
-		at   *time.Time
-	}{{f.since, &out.Since}, {f.until, &out.Until}} {
-		if bound.text == "" {
-			continue
-		}
-		at, err := instant(bound.text, now)
-		if err != nil {
-			return out, err
-		}
-		*bound.at = at
-	}
-	return out, nil
+	var err error
+	out.Since, out.Until, err = between(bound{"--since", f.since}, bound{"--until", f.until}, t.now(ctx))
+	return out, err
 }
 
 var entryID = regexp.MustCompile(`^[0-9]{1,20}-[0-9]{1,20}$`)
@@ -130,7 +136,7 @@ func letterOf(d jobs.DeadLetter) letterJSON {
 func (t *tool) deadListCommand() *cobra.Command {
 	const usual = 100
 	var f choice
-	c := t.command("ls", "List dead letters, the newest first", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	c := t.command("ls", "List dead letters, the newest first", noArgs, func(ctx context.Context, _ []string) error {
 		filter, err := f.filter(ctx, t)
 		if err != nil {
 			return err
@@ -138,39 +144,38 @@ func (t *tool) deadListCommand() *cobra.Command {
 		return t.listDead(ctx, filter)
 	})
 	f.flags(c, usual)
-	c.Flags().StringVar(&f.before, "before", "", "older than this `entry`: to go on where a list ended")
+	c.Flags().Var((*given)(&f.before), "before", "older than this `entry`: to go on where a list ended")
 	return c
 }
 
 func (t *tool) listDead(ctx context.Context, f jobs.Filter) error {
-	if t.json {
-		n := 0
-		for d, err := range t.client.DeadLetters().Newest(ctx, f) {
-			if err == nil {
-				err = t.line(letterOf(d))
-			}
-			if err != nil {
-				return err
-			}
-			n++
-		}
-		return some(n)
-	}
 	var list letterTable
+	n, last := 0, ""
 	for d, err := range t.client.DeadLetters().Newest(ctx, f) {
+		switch {
+		case err != nil:
+		case t.json:
+			err = t.line(letterOf(d))
+		default:
+			list.add(d)
+		}
 		if err != nil {
 			return err
 		}
-		list.add(d)
+		n, last = n+1, d.Entry
 	}
 	if err := list.print(t.out, width(t.out)); err != nil {
 		return err
 	}
-	if n := len(list.rows) - 1; n > 0 && n == f.Limit {
-		last := list.rows[n][0]
-		fmt.Fprintf(t.err, "There may be more: --before %s, or --limit 0 for all.\n", last)
+	t.more(n, f.Limit, "--before "+last)
+	return some(n)
+}
+
+// more says beside a list that its limit has ended it, and how to go on: a program's user would not know either.
+func (t *tool) more(n, limit int, on string) {
+	if n > 0 && n == limit {
+		fmt.Fprintf(t.err, "There may be more: %s, or --limit 0 for all.\n", on)
 	}
-	return some(len(list.rows) - 1)
 }
 
 // some is errNothing for 0.
@@ -195,7 +200,7 @@ func (l *letterTable) add(d jobs.DeadLetter) {
 func (t *tool) deadShowCommand() *cobra.Command {
 	return t.command("show ENTRY…", "Show dead letters: fields, error, traceback, and what was done by hand", cobra.MatchAll(atLeastOne, entries),
 		func(ctx context.Context, entries []string) error {
-			return t.each(entries, func(entry string) error {
+			return t.each(ctx, entries, func(entry string) error {
 				d, err := t.letter(ctx, entry)
 				switch {
 				case err != nil:
@@ -208,23 +213,37 @@ func (t *tool) deadShowCommand() *cobra.Command {
 		})
 }
 
-// each acts on each argument. What is not there is said, and the others go on.
-func (t *tool) each(args []string, act func(string) error) error {
-	missed := false
+// each acts on each argument, once. What is not there is said, and the others go on.
+func (t *tool) each(ctx context.Context, args []string, act func(string) error) error {
+	args = once(args)
+	missed := 0
 	for _, arg := range args {
 		err := act(arg)
 		if err != nil && exitOf(err) == exitRedis {
 			return err
 		}
 		if err != nil {
-			missed = true
+			missed++
 			fmt.Fprintln(t.err, "jobs: "+safe(trimmed(err)))
 		}
 	}
-	if missed {
-		return errSaid
+	if missed == 0 {
+		return nil
 	}
-	return nil
+	if missed == len(args) {
+		t.note(t.strange(ctx))
+	}
+	return errSaid
+}
+
+// once are arguments without those that stand further left already.
+func once(args []string) []string {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
+		before := seen[arg]
+		seen[arg] = true
+		return before
+	})
 }
 
 func (t *tool) showDead(ctx context.Context, d jobs.DeadLetter) error {
@@ -293,7 +312,7 @@ func (t *tool) history(ctx context.Context, d jobs.DeadLetter) string {
 func (t *tool) deadExportCommand() *cobra.Command {
 	var f choice
 	var path string
-	c := t.command("export", "Write dead letters, the oldest first, as JSON, one a line", cobra.NoArgs,
+	c := t.command("export", "Write dead letters, the oldest first, as JSON, one a line", noArgs,
 		func(ctx context.Context, _ []string) error {
 			filter, err := f.filter(ctx, t)
 			if err != nil {
@@ -316,7 +335,7 @@ func (t *tool) deadExportCommand() *cobra.Command {
 			return err
 		})
 	f.flags(c, 0)
-	c.Flags().StringVarP(&path, "output", "o", "", "a new `file`, readable by you alone; else the standard output")
+	c.Flags().VarP((*given)(&path), "output", "o", "a new `file`, readable by you alone; else the standard output")
 	c.Long = `Write dead letters, the oldest first, as JSON, one a line: all that is known of them. Fields are
 an object of strings, or fields_base64, names and values in base64, where something is no UTF-8.`
 	return c

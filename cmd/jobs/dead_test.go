@@ -106,6 +106,32 @@ func (d *desk) morning(entries []string) {
 	has(t, d.do(exitDone, "audit", "ls", "--limit", "1"), "replay", "send_tickets", entries[2])
 }
 
+// A list that ends at its limit says so, also to a program's user: beside the list, never in it.
+func TestAListThatEndsAtItsLimit(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.kill(3)
+		d.do(exitDone, "dead", "discard", d.entries()[0], "-y")
+		d.do(exitDone, "dead", "replay", d.entries()[0])
+		d.later("a", "b")
+		record := d.objects("audit", "--limit", "1")[0]["record"].(string)
+		for args, says := range map[string]string{
+			"dead ls --limit 1":    "There may be more: --before " + d.entries()[0] + ", or --limit 0 for all.\n",
+			"audit --limit 1":      "There may be more: --before " + record + ", or --limit 0 for all.\n",
+			"audit ls --limit 1":   "There may be more: --before " + record + ", or --limit 0 for all.\n",
+			"delayed ls --limit 1": "There may be more: --from, or --limit 0 for all.\n",
+		} {
+			for _, form := range []string{"", " --json"} {
+				if s := d.try(strings.Fields(args + form)...); s.code != exitDone || s.err != says {
+					t.Errorf("%s%s: %+v", args, form, s)
+				}
+			}
+			if s := d.try(strings.Fields(strings.Replace(args, "1", "9", 1))...); s.err != "" {
+				t.Errorf("%s, of 9: %+v", args, s)
+			}
+		}
+	})
+}
+
 func TestDiscardIsForGood(t *testing.T) {
 	each(t, func(t *testing.T, d *desk) {
 		d.die("no", raw("a").Job(nil), raw("a").Job(nil), raw("b").Job(nil))

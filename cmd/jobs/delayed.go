@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -27,30 +28,31 @@ func (t *tool) delayedListCommand() *cobra.Command {
 	const usual = 100
 	var kind, from, until string
 	var limit int
-	c := t.command("ls", "List what is not due yet, the earliest first", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	c := t.command("ls", "List what is not due yet, the earliest first", noArgs, func(ctx context.Context, _ []string) error {
 		if limit < 0 {
 			return usage("--limit is negative")
 		}
 		now := t.now(ctx)
-		var first, last time.Time
-		var err error
-		if from != "" {
-			if first, err = instant(from, now); err != nil {
-				return err
-			}
+		first, last, err := between(bound{"--from", from}, bound{"--until", until}, now)
+		if err != nil {
+			return err
 		}
-		if until != "" {
-			if last, err = instant(until, now); err != nil {
-				return err
-			}
-		}
+		t.noteAgo("--from", from)
+		t.noteAgo("--until", until)
 		return t.listDelayed(ctx, now, first, last, kind, limit)
 	})
-	c.Flags().StringVar(&kind, "kind", "", "of this kind")
-	c.Flags().StringVar(&from, "from", "", "due at this `time` or later: +2h, tomorrow, …")
-	c.Flags().StringVar(&until, "until", "", "due before this `time`")
+	c.Flags().Var((*given)(&kind), "kind", "of this kind")
+	c.Flags().Var((*given)(&from), "from", "due at this `time` or later: +2h, tomorrow, …")
+	c.Flags().Var((*given)(&until), "until", "due before this `time`: +2h, tomorrow, …; now: what is overdue")
 	c.Flags().IntVar(&limit, "limit", usual, "at most so many; 0: all")
 	return c
+}
+
+// noteAgo says so where a duration is past that was meant to come, most likely.
+func (t *tool) noteAgo(flag, text string) {
+	if d, err := duration(text); err == nil && !strings.HasPrefix(text, "+") {
+		t.note(fmt.Sprintf("%s %s is %s ago; +%s is from now", flag, text, age(d), text))
+	}
 }
 
 func (t *tool) listDelayed(ctx context.Context, now, from, until time.Time, kind string, limit int) error {
@@ -69,7 +71,7 @@ func (t *tool) listDelayed(ctx context.Context, now, from, until time.Time, kind
 		}
 		n++
 		if !t.json {
-			tab.row(clock(j.Due), age(j.Due.Sub(now)), kindName(j.Kind), j.ID, fmt.Sprint(j.Attempts), firstLine(j.LastError))
+			tab.row(clock(j.Due), wait(j.Due.Sub(now), ""), kindName(j.Kind), cmp.Or(j.ID, "-"), fmt.Sprint(j.Attempts), firstLine(j.LastError))
 			continue
 		}
 		if err := t.line(delayedOf(j)); err != nil {
@@ -80,10 +82,8 @@ func (t *tool) listDelayed(ctx context.Context, now, from, until time.Time, kind
 		if err := tab.print(t.out, width(t.out)); err != nil {
 			return err
 		}
-		if n == limit {
-			fmt.Fprintln(t.err, "There may be more: --from, or --limit 0 for all.")
-		}
 	}
+	t.more(n, limit, "--from")
 	return some(n)
 }
 
@@ -96,7 +96,7 @@ func delayedOf(j jobs.DelayedJob) delayedJSON {
 
 func (t *tool) delayedShowCommand() *cobra.Command {
 	return t.command("show ID…", "Show delayed jobs: when they are due, fields, last error", atLeastOne, func(ctx context.Context, ids []string) error {
-		return t.each(ids, func(id string) error {
+		return t.each(ctx, ids, func(id string) error {
 			all, err := t.client.Delayed().Get(ctx, id)
 			for _, j := range all {
 				if err == nil {
@@ -116,7 +116,7 @@ func (t *tool) showDelayed(ctx context.Context, j jobs.DelayedJob) error {
 	var tab table
 	tab.row("id", j.ID)
 	tab.row("kind", kindName(j.Kind))
-	tab.row("due", clock(j.Due)+", in "+age(j.Due.Sub(t.now(ctx))))
+	tab.row("due", clock(j.Due)+", "+wait(j.Due.Sub(t.now(ctx)), "in "))
 	tab.row("attempts", fmt.Sprint(j.Attempts))
 	tab.about(j.Job)
 	_ = tab.print(&b, 0) // a Builder takes everything
@@ -139,23 +139,30 @@ func (tab *table) about(j jobs.Job) {
 }
 
 func (t *tool) delayedRunNowCommand() *cobra.Command {
-	return t.command("run-now ID…", "Make delayed jobs ready at once", atLeastOne, func(ctx context.Context, ids []string) error {
-		return t.eachJob(ids, "ready", func(id string) error { return t.client.Delayed().RunNow(ctx, id) })
+	c := t.command("run-now ID…", "Make delayed jobs ready at once", atLeastOne, func(ctx context.Context, ids []string) error {
+		return t.eachJob(ctx, ids, "ready", func(id string) error { return t.client.Delayed().RunNow(ctx, id) })
 	})
+	c.Long = "Make delayed jobs ready at once.\n\n" + byID
+	return c
 }
 
+const byID = `Of several jobs that share an ID (of different kinds) all are meant. For each ID all that is delayed is read,
+so it takes as long as there are jobs. Each is recorded in the audit trail.`
+
 func (t *tool) delayedCancelCommand() *cobra.Command {
-	return t.command("cancel ID…", "Take delayed jobs away, so that they never run", atLeastOne, func(ctx context.Context, ids []string) error {
-		if err := t.ask(ctx, "Cancel "+plural(len(ids), "delayed job")+" for good?"); err != nil {
+	c := t.command("cancel ID…", "Take delayed jobs away, so that they never run", atLeastOne, func(ctx context.Context, ids []string) error {
+		if err := t.ask(ctx, "Cancel "+plural(len(once(ids)), "delayed job")+" for good?"); err != nil {
 			return err
 		}
-		return t.eachJob(ids, "cancelled", func(id string) error { return t.client.Delayed().Cancel(ctx, id) })
+		return t.eachJob(ctx, ids, "cancelled", func(id string) error { return t.client.Delayed().Cancel(ctx, id) })
 	})
+	c.Long = "Take delayed jobs away, so that they never run. It asks first.\n\n" + byID
+	return c
 }
 
 // eachJob acts on each job and says of each that it has.
-func (t *tool) eachJob(ids []string, done string, act func(id string) error) error {
-	return t.each(ids, func(id string) error {
+func (t *tool) eachJob(ctx context.Context, ids []string, done string, act func(id string) error) error {
+	return t.each(ctx, ids, func(id string) error {
 		if err := act(id); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ type findingJSON struct {
 }
 
 func (t *tool) doctorCommand() *cobra.Command {
-	c := t.command("doctor", "What is wrong around the queue, and what to do about it", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	c := t.command("doctor", "What is wrong around the queue, and what to do about it", noArgs, func(ctx context.Context, _ []string) error {
 		findings, err := t.client.Diagnose(ctx)
 		if err != nil {
 			return err

@@ -40,9 +40,9 @@ func (t *tool) enqueueCommand() *cobra.Command {
 	})
 	c.Long = `Enqueue a job, at once or later, and print its ID. The arguments are taken as they are: what they
 mean to the kind is known only to its worker, which dead-letters what it cannot read.`
-	c.Flags().StringVar(&id, "id", "", "the job's ID; else a new one")
-	c.Flags().StringVar(&at, "at", "", "due at this `time`, which is to come: RFC 3339, 14:00, \"tomorrow 09:00\", +2h, …")
-	c.Flags().StringVar(&in, "in", "", "due after this `duration`: 90s, 2h30m, 3d")
+	c.Flags().Var((*given)(&id), "id", "the job's ID; else a new one")
+	c.Flags().Var((*given)(&at), "at", "due at this `time`, which is to come: RFC 3339, 14:00, \"tomorrow 09:00\", +2h, …")
+	c.Flags().Var((*given)(&in), "in", "due after this `duration`: 90s, 2h30m, 3d")
 	c.Flags().StringVar(&request, "request-id", "", "of the request that it belongs to")
 	return c
 }

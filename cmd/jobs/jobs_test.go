@@ -64,6 +64,61 @@ func TestDelayed(t *testing.T) {
 	})
 }
 
+// later delays a job under each ID for an hour.
+func (d *desk) later(ids ...string) {
+	d.t.Helper()
+	for _, id := range ids {
+		job := raw("k").Job(nil).In(time.Hour)
+		job.ID = id
+		must(d.t, d.client.Enqueue(d.t.Context(), job))
+	}
+}
+
+// Who names a job twice means it once.
+func TestADelayedJobIsNamedTwice(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.later("a", "b", "c")
+		has(t, d.try("delayed", "cancel", "a", "b", "a").err, "Cancel 2 delayed jobs for good?")
+		for _, c := range []struct{ args, want string }{
+			{"cancel a b a -y", "cancelled a\ncancelled b\n"},
+			{"run-now c c", "ready c\n"},
+		} {
+			if s := d.try(append([]string{"delayed"}, strings.Fields(c.args)...)...); s.code != exitDone || s.err != "" || s.out != c.want {
+				t.Errorf("delayed %s: %+v", c.args, s)
+			}
+		}
+	})
+}
+
+// A job that should have become ready says for how long, and one without an ID leaves no hole in the table.
+func TestWhatIsOverdueSaysSo(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		ago := func(days int) float64 { return float64(time.Now().AddDate(0, 0, -days).Unix()) }
+		must(t, d.rdb.ZAdd(t.Context(), d.prefix+"delayed", z(ago(4), `{"kind":"k","job_id":"a"}`), z(ago(3), `{"kind":"k"}`)).Err())
+		list := strings.Split(d.do(exitDone, "delayed", "ls"), "\n")
+		has(t, list[1], "  4d late  k     a   0")
+		has(t, list[2], "  3d late  k     -   0")
+		has(t, d.do(exitDone, "delayed", "show", "a"), ", 4d late\n")
+	})
+}
+
+// A time without a + is past, which is not what somebody means who looks for what is due soon.
+func TestDelayedListInThePast(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		d.later("a")
+		for args, says := range map[string]string{
+			"--until 2h": "--until 2h is 2h00m ago; +2h is from now", "--from 1d": "--from 1d is 24h00m ago; +1d is from now",
+		} {
+			has(t, d.try(append([]string{"delayed", "ls"}, strings.Fields(args)...)...).err, says)
+		}
+		for _, args := range []string{"--until +2h", "--from yesterday", "--from now"} {
+			if s := d.try(append([]string{"delayed", "ls"}, strings.Fields(args)...)...); s.code != exitDone || s.err != "" {
+				t.Errorf("delayed ls %s: %+v", args, s)
+			}
+		}
+	})
+}
+
 func TestEnqueue(t *testing.T) {
 	each(t, func(t *testing.T, d *desk) {
 		s := d.try("enqueue", "send_tickets", "order_id=4471", "note=a=b c", "empty=", "--request-id", "r1")
@@ -170,13 +225,19 @@ func TestWorkersAndSchedules(t *testing.T) {
 
 func (d *desk) schedules(running chan string) {
 	t := d.t
-	s := d.objects("schedule", "ls")[0]
+	var s map[string]any
+	eventually(t, "the worker says when the next tick is", func() bool {
+		s = d.objects("schedule", "ls")[0]
+		return s["next"] != nil
+	})
 	next, err := time.Parse(time.RFC3339, s["next"].(string))
 	if err != nil || next.Hour() != 3 || s["name"] != "nightly" || s["kind"] != "render_tickets" || s["workers"] != 1. {
 		t.Errorf("got %v, %v", s, err)
 	}
 	has(t, d.do(exitDone, "schedule", "ls"), "NAME", "EXPRESSION", "nightly", "03:00:00")
-	has(t, d.do(exitDone, "schedule", "run-now", "nightly", "--as", "ines"), "enqueued nightly")
+	if out := d.do(exitDone, "schedule", "run-now", "nightly", "nightly", "--as", "ines"); out != "enqueued nightly\n" {
+		t.Errorf("named twice: %q", out)
+	}
 	<-running
 	trail := d.objects("audit", "ls")
 	if !slices.ContainsFunc(trail, func(a map[string]any) bool {

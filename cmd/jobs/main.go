@@ -163,6 +163,14 @@ func atLeastOne(c *cobra.Command, args []string) error {
 	return nil
 }
 
+// noArgs wants none.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no argument, and %q is one", c.CommandPath(), args[0])
+	}
+	return nil
+}
+
 // group is a command that only has others under it.
 func group(name, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: name, Short: short, Args: func(c *cobra.Command, args []string) error {

@@ -300,6 +300,26 @@ func TestUsage(t *testing.T) {
 		{"dead replay --all --set a=1 --set a=2", "twice"},
 		{"dead ls --since whenever", "whenever"},
 		{"dead ls --limit -1", "negative"},
+		{"dead ls --since 14:00 --until 13:00", "--since 14:00 is not before --until 13:00"},
+		{"dead discard --until 2h --since 1h -y", "--since 1h is not before --until 2h"},
+		{"audit --since today --until today", "--since today is not before --until today"},
+		{"delayed ls --from +2h --until +1h", "--from +2h is not before --until +1h"},
+		{"dead ls --kind=", "--kind"},
+		{"dead discard --kind= --since 1h -y", "it is empty"},
+		{"dead replay --all --error= -y", "it is empty"},
+		{"dead export --until=", "it is empty"},
+		{"delayed ls --kind=", "it is empty"},
+		{"audit --id=", "it is empty"},
+		{"enqueue k --at=", "it is empty"},
+		{"enqueue k --in=", "it is empty"},
+		{"enqueue k --id=", "it is empty"},
+		{"dead replay --kind a --kind b -y", "given twice"},
+		{"audit --id a --id b", "given twice"},
+		{"enqueue k --in 1h --in 2h", "given twice"},
+		{"dead ls render_tickets", `jobs dead ls takes no argument, and "render_tickets" is one`},
+		{"stats --timeout 0s", "--timeout"},
+		{"stats --timeout=-1s", "--timeout"},
+		{"stats --every=-1s", "--every"},
 		{"delayed cancel x", "--yes"},
 		{"delayed ls --from whenever", "whenever"},
 		{"delayed ls --limit -1", "negative"},
@@ -408,8 +428,15 @@ func TestWhereThereIsNoQueue(t *testing.T) {
 			has(t, s.err, "no queue with the prefix")
 			has(t, s.err, d.rdb.Options().Addr, d.prefix)
 		}
+		for _, args := range []string{"dead show 1-0", "dead replay 1-0 2-0", "delayed show x", "delayed cancel x -y", "schedule run-now x"} {
+			s := d.try(strings.Fields(args)...)
+			if s.code != exitPartly {
+				t.Errorf("%s: exit code %d", args, s.code)
+			}
+			has(t, s.err, "not found", "no queue with the prefix")
+		}
 		must(t, d.client.Enqueue(t.Context(), raw("k").Job(nil)))
-		for _, args := range []string{"stats", "dead ls"} {
+		for _, args := range []string{"stats", "dead ls", "dead show 1-0", "delayed cancel x -y"} {
 			lacks(t, d.try(strings.Fields(args)...).err, "no queue")
 		}
 	})

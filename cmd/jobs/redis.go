@@ -83,6 +83,8 @@ func (s server) client() (redis.UniversalClient, error) {
 		return nil, err
 	}
 	switch {
+	case s.timeout <= 0:
+		return nil, usage("--timeout is more than 0, as in 5s")
 	case len(s.sentinels) > 0 && len(s.cluster) > 0:
 		return nil, usage("--sentinel and --cluster exclude each other")
 	case (len(s.sentinels) > 0) != (s.master != ""):

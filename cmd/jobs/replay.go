@@ -38,7 +38,7 @@ func (t *tool) picked(ctx context.Context, entries []string, f choice, all bool,
 		found = append(found, marked{d.Entry, d.Kind, d.Raw != "" || d.Kind == ""})
 	}
 	if len(entries) > 0 {
-		err := t.each(once(entries), func(entry string) error {
+		err := t.each(ctx, entries, func(entry string) error {
 			d, err := t.letter(ctx, entry)
 			if err == nil {
 				add(d)
@@ -70,16 +70,6 @@ func (t *tool) picked(ctx context.Context, entries []string, f choice, all bool,
 	return found, some(len(found))
 }
 
-// once are arguments without those that stand further left already.
-func once(args []string) []string {
-	seen := map[string]bool{}
-	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
-		before := seen[arg]
-		seen[arg] = true
-		return before
-	})
-}
-
 const replayHelp = `Put dead letters back on the stream, with their original fields, under their IDs and with no attempts
 made: those that are named, or those that the flags choose of what is dead now, the oldest first. What dies
 again meanwhile is not replayed again. Each is recorded in the audit trail.
@@ -109,7 +99,7 @@ func (t *tool) deadReplayCommand() *cobra.Command {
 	f.flags(c, 0)
 	c.Flags().BoolVar(&all, "all", false, "every one")
 	c.Flags().BoolVar(&r.dry, "dry-run", false, "only say which it would be")
-	c.Flags().StringVar(&rate, "rate", "", "how fast: 50/s, 600/m, 100/h; else as fast as it goes")
+	c.Flags().Var((*given)(&rate), "rate", "how fast: 50/s, 600/m, 100/h; else as fast as it goes")
 	c.Flags().StringArrayVar(&set, "set", nil, "correct a field: `name=value`; may be repeated")
 	return c
 }

@@ -20,7 +20,7 @@ type scheduleJSON struct {
 }
 
 func (t *tool) scheduleListCommand() *cobra.Command {
-	return t.command("ls", "List the schedules that living workers follow", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	return t.command("ls", "List the schedules that living workers follow", noArgs, func(ctx context.Context, _ []string) error {
 		all, err := t.client.Schedules(ctx)
 		if err != nil {
 			return err
@@ -49,6 +49,6 @@ func (t *tool) scheduleListCommand() *cobra.Command {
 func (t *tool) scheduleRunNowCommand() *cobra.Command {
 	return t.command("run-now NAME…", "Enqueue a schedule's job now, beside its ticks", atLeastOne,
 		func(ctx context.Context, names []string) error {
-			return t.eachJob(names, "enqueued", func(name string) error { return t.client.RunSchedule(ctx, name) })
+			return t.eachJob(ctx, names, "enqueued", func(name string) error { return t.client.RunSchedule(ctx, name) })
 		})
 }

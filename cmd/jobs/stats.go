@@ -32,8 +32,11 @@ func (t *tool) statsCommand() *cobra.Command {
 	const usual = 2 * time.Second
 	var watch, byKind bool
 	var every time.Duration
-	c := t.command("stats", "How many jobs are where, and how long the oldest has waited", cobra.NoArgs,
+	c := t.command("stats", "How many jobs are where, and how long the oldest has waited", noArgs,
 		func(ctx context.Context, _ []string) error {
+			if every < 0 {
+				return usage("--every is negative")
+			}
 			show := t.stats
 			if byKind {
 				show = t.statsByKind

@@ -38,6 +38,28 @@ func instant(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, usage("the time %q is none of those that jobs help tells of", text)
 }
 
+// bound is a flag that holds a time, or nothing.
+type bound struct{ flag, text string }
+
+func (b bound) read(now time.Time) (time.Time, error) {
+	if b.text == "" {
+		return time.Time{}, nil
+	}
+	return instant(b.text, now)
+}
+
+// between are two bounds' times, the zero time for one that is not given. Where there is nothing between them, somebody
+// has swapped them: that would look like a list that is empty.
+func between(from, until bound, now time.Time) (first, last time.Time, err error) {
+	if first, err = from.read(now); err != nil {
+		return first, last, err
+	}
+	if last, err = until.read(now); err == nil && !last.IsZero() && !first.Before(last) {
+		err = usage("%s %s is not before %s %s", from.flag, from.text, until.flag, until.text)
+	}
+	return first, last, err
+}
+
 // onDay reads "yesterday", "today 14:00", "14:00".
 func onDay(text string, now time.Time) (time.Time, bool) {
 	if text == "now" {
@@ -88,6 +110,14 @@ func age(d time.Duration) string {
 		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 	}
 	return fmt.Sprintf("%dd", int(math.Round(d.Hours()/24)))
+}
+
+// wait is for how long something is not due yet, with a word before it, or how late it is.
+func wait(d time.Duration, in string) string {
+	if d <= -time.Second {
+		return age(-d) + " late"
+	}
+	return in + age(d)
 }
 
 // clock is a time as tables have it, in the local time zone.

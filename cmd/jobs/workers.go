@@ -33,7 +33,7 @@ type runningJSON struct {
 }
 
 func (t *tool) workersCommand() *cobra.Command {
-	return t.command("workers", "Who works, and what runs in each slot since when", cobra.NoArgs, func(ctx context.Context, _ []string) error {
+	return t.command("workers", "Who works, and what runs in each slot since when", noArgs, func(ctx context.Context, _ []string) error {
 		all, err := t.client.Workers(ctx)
 		if err != nil {
 			return err
