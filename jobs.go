@@ -153,8 +153,9 @@ func (j Job) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// wire is the job as it is enqueued, or why it cannot be.
-func (j Job) wire() (Fields, error) {
+// entry is the job as it is enqueued, names and values in the order of an entry, or why it
+// cannot be.
+func (j Job) entry() ([]string, error) {
 	if j.err != nil {
 		return nil, j.err
 	}
@@ -164,27 +165,31 @@ func (j Job) wire() (Fields, error) {
 	if j.when == atTime && j.at.IsZero() {
 		return nil, errors.New("At was given the zero time")
 	}
-	m := make(Fields, len(j.Fields)+5)
-	maps.Copy(m, j.Fields)
-	m["kind"], m["job_id"], m["attempts"] = j.Kind, j.ID, "0"
-	set(m, "request_id", j.RequestID)
-	set(m, "trace", j.Trace)
+	var room [12]string
+	library := append(room[:0], "kind", j.Kind, "job_id", j.ID)
 	if !j.Tick.IsZero() {
-		m["scheduled_at"] = j.Tick.UTC().Format(time.RFC3339)
+		library = append(library, "scheduled_at", j.Tick.UTC().Format(time.RFC3339))
 	}
-	return m, record.Check(m, j.Fields)
+	library = append(library, "attempts", "0")
+	if j.RequestID != "" {
+		library = append(library, "request_id", j.RequestID)
+	}
+	if j.Trace != "" {
+		library = append(library, "trace", j.Trace)
+	}
+	all := fields.Entry(j.Fields, library...)
+	return all, record.Check(j.Fields, len(all)/2)
 }
 
-func set(m Fields, name, value string) {
-	if value != "" {
-		m[name] = value
-	}
+// wire is entry as a map.
+func (j Job) wire() (Fields, error) {
+	all, err := j.entry()
+	return fields.Map(all), err
 }
 
 // item is the job as the store takes it.
-func (j Job) item() (store.Item, error) {
-	m, err := j.wire()
-	item := store.Item{Fields: m}
+func (j Job) item() (item store.Item, err error) {
+	item.Entry, err = j.entry()
 	switch j.when {
 	case afterWait:
 		item.In = j.in

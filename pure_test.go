@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stagedoor/jobs/internal/fields"
 	"github.com/stagedoor/jobs/internal/record"
 	"github.com/stagedoor/jobs/internal/store"
 )
@@ -165,5 +167,29 @@ func TestATimeoutThatIsSeenLate(t *testing.T) {
 	r.enforce(late.Add(2 * overtime)) // it is being abandoned already
 	if ended := <-r.ended; ended != run || run.outcome != toDead {
 		t.Errorf("%v, outcome %v", ended == run, run.outcome)
+	}
+}
+
+// A new job is written in the one order in which entries are, whatever it has.
+func TestANewJobsOrder(t *testing.T) {
+	t.Parallel()
+	for _, own := range []Fields{nil, {}, {"b": "2", "a": "1", "Kind": "", "": "x"}} {
+		for i := range 8 {
+			j := Job{ID: "88210", Kind: "render", Fields: own}
+			if i&1 != 0 {
+				j.Tick = time.Unix(1758286400, 0)
+			}
+			if i&2 != 0 {
+				j.RequestID = "7f3a"
+			}
+			if i&4 != 0 {
+				j.Trace = "4bf9"
+			}
+			entry, err := j.entry()
+			all := fields.Map(entry)
+			if err != nil || !slices.Equal(entry, fields.Flatten(all)) || len(entry) != 2*len(all) {
+				t.Errorf("%q, %v, and should be %q", entry, err, fields.Flatten(all))
+			}
+		}
 	}
 }

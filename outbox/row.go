@@ -47,7 +47,7 @@ func (c *columns) add(ctx context.Context, j jobs.Job, annotate func(context.Con
 	if err != nil {
 		return err
 	}
-	m := item.Fields
+	m := fields.Map(item.Entry)
 	id := m["job_id"]
 	if u, err := uuid.Parse(id); err != nil || u.String() != id {
 		return fmt.Errorf("the ID %q is no UUID, as Kind.Job makes one", record.Bounded(id, 64))
@@ -161,20 +161,20 @@ func (r *row) item() (store.Item, error) {
 	requestID, trace := or(r.requestID, m["request_id"]), or(r.trace, m["trace"])
 	delete(m, "request_id")
 	delete(m, "trace")
-	if err := record.Check(m, m); err != nil {
+	if err := record.Check(m, len(m)); err != nil {
 		return store.Item{}, err
 	}
 	set(m, "request_id", requestID)
 	set(m, "trace", trace)
 	m["kind"], m["outbox_id"], m["attempts"] = r.kind, r.id, "0"
-	item := store.Item{Fields: m}
 	if r.tick != nil {
 		m["scheduled_at"] = time.Unix(*r.tick, 0).UTC().Format(time.RFC3339)
 	}
+	item := store.Item{Entry: fields.Flatten(m)}
 	if r.due != nil {
 		item.At = time.UnixMicro(*r.due)
 	}
-	return item, record.Check(m, nil)
+	return item, record.Check(nil, len(m))
 }
 
 func set(m map[string]string, name, value string) {

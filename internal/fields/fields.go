@@ -46,6 +46,31 @@ func Flatten(m map[string]string) []string {
 	return flat
 }
 
+// Entry is Flatten of a new job's fields: of its own, and of what the library says of it, which are names and values in
+// Flatten's order, the kind first.
+func Entry(own map[string]string, library ...string) []string {
+	var room [16]string
+	names := room[:0]
+	for name := range own {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	all := append(make([]string, 0, 2*len(own)+len(library)), library[:2]...)
+	for _, name := range names {
+		all = append(all, name, own[name])
+	}
+	return append(all, library[2:]...)
+}
+
+// Map is the other way round. Of a name given twice the last counts.
+func Map(pairs []string) map[string]string {
+	m := make(map[string]string, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return m
+}
+
 func appendField(flat []string, m map[string]string, name string) []string {
 	if value, ok := m[name]; ok {
 		return append(flat, name, value)

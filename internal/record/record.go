@@ -68,15 +68,15 @@ func CheckKind(name string) error {
 	return nil
 }
 
-// Check refuses what could not be enqueued: reserved arguments, too many fields.
-func Check(m, arguments map[string]string) error {
+// Check refuses what could not be enqueued: reserved arguments, too many fields of any sort.
+func Check(arguments map[string]string, n int) error {
 	for name := range arguments {
 		if fields.Reserved(name) {
 			return fmt.Errorf("the field name %q is reserved", Bounded(name, 64))
 		}
 	}
-	if len(m) > store.MaxFields {
-		return tooMany(len(m))
+	if n > store.MaxFields {
+		return tooMany(n)
 	}
 	return nil
 }

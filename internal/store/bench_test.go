@@ -15,9 +15,9 @@ func BenchmarkSettle(b *testing.B) {
 	}
 	items := make([]store.Item, 1000)
 	for i := range items {
-		items[i].Fields = map[string]string{
-			"kind": "render_tickets", "order_id": "4471", "job_id": "88210", "attempts": "0",
-			"request_id": "7f3a9c2e-5b7d-4b0e-9d0a-3c1f2e4d5a6b", "trace": "4bf92f3577b34da6a3ce929d0e0e4736",
+		items[i].Entry = []string{
+			"kind", "render_tickets", "order_id", "4471", "job_id", "88210", "attempts", "0",
+			"request_id", "7f3a9c2e-5b7d-4b0e-9d0a-3c1f2e4d5a6b", "trace", "4bf92f3577b34da6a3ce929d0e0e4736",
 		}
 	}
 	ready := 0

@@ -12,9 +12,9 @@ import (
 // Item is a job that is to be enqueued: at once, In a while counted from Redis's now,
 // or At a time.
 type Item struct {
-	Fields map[string]string
-	In     time.Duration
-	At     time.Time
+	Entry []string // names and values, in the order in which they are written
+	In    time.Duration
+	At    time.Time
 }
 
 // Enqueue adds items in their order, up to 1,000 in one transaction. It returns how
@@ -87,15 +87,14 @@ func noMulti(err error) bool {
 func (s *Store) add(ctx context.Context, item Item) redis.Cmder {
 	switch {
 	case !item.At.IsZero():
-		args := []any{"zadd", s.keys.Delayed, "nx", score(item.At), fields.Member(item.Fields)}
+		args := []any{"zadd", s.keys.Delayed, "nx", score(item.At), fields.Member(fields.Map(item.Entry))}
 		return onceInt{redis.NewIntCmd(ctx, args...)}
 	case item.In > 0:
-		return eval(ctx, delay, []string{s.keys.Delayed}, micros(item.In), fields.Member(item.Fields))
+		return eval(ctx, delay, []string{s.keys.Delayed}, micros(item.In), fields.Member(fields.Map(item.Entry)))
 	default:
-		pairs := fields.Flatten(item.Fields)
-		args := make([]any, 0, 3+len(pairs))
+		args := make([]any, 0, 3+len(item.Entry))
 		args = append(args, "xadd", s.keys.Stream, "*")
-		return onceString{redis.NewStringCmd(ctx, flat(args, pairs)...)}
+		return onceString{redis.NewStringCmd(ctx, flat(args, item.Entry)...)}
 	}
 }
 

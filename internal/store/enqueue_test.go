@@ -19,7 +19,7 @@ import (
 func items(n int) []store.Item {
 	all := make([]store.Item, n)
 	for i := range all {
-		all[i] = store.Item{Fields: map[string]string{"kind": "render", "name": strconv.Itoa(i)}}
+		all[i] = store.Item{Entry: []string{"kind", "render", "name", strconv.Itoa(i)}}
 	}
 	return all
 }
@@ -53,9 +53,9 @@ func TestEnqueueForLater(t *testing.T) {
 		wait := time.Hour + 1500*time.Nanosecond
 		low := q.clock().Add(wait)
 		queued, _, err := q.as("").Enqueue(q.Context(), []store.Item{
-			{Fields: map[string]string{"kind": "in"}, In: wait},
-			{Fields: map[string]string{"kind": "at"}, At: at},
-			{Fields: map[string]string{"kind": "before the epoch"}, At: time.Unix(-100, 5e8)},
+			{Entry: []string{"kind", "in"}, In: wait},
+			{Entry: []string{"kind", "at"}, At: at},
+			{Entry: []string{"kind", "before the epoch"}, At: time.Unix(-100, 5e8)},
 		})
 		high := q.clock().Add(wait + time.Microsecond)
 		if queued != 3 || err != nil {
@@ -79,7 +79,7 @@ func TestEnqueueForLater(t *testing.T) {
 // The same job enqueued again stays where it is.
 func TestEnqueueAgain(t *testing.T) {
 	each(t, func(q queue) {
-		item := store.Item{Fields: map[string]string{"kind": "x"}, In: time.Hour}
+		item := store.Item{Entry: []string{"kind", "x"}, In: time.Hour}
 		for range 2 {
 			if queued, _, err := q.as("").Enqueue(q.Context(), []store.Item{item}); queued != 1 || err != nil {
 				q.Errorf("%d queued, %v", queued, err)
@@ -103,8 +103,8 @@ func TestEnqueueWhoseReplyIsLost(t *testing.T) {
 		in                int // what is in Redis
 	}{
 		"one":               {items(1), "xadd", 1, 0, 1, 1},
-		"one in a while":    {[]store.Item{{Fields: map[string]string{"kind": "x"}, In: time.Hour}}, "eval", 1, 0, 1, 1},
-		"one at a time":     {[]store.Item{{Fields: map[string]string{"kind": "x"}, At: time.Unix(5e9, 0)}}, "zadd", 1, 0, 1, 1},
+		"one in a while":    {[]store.Item{{Entry: []string{"kind", "x"}, In: time.Hour}}, "eval", 1, 0, 1, 1},
+		"one at a time":     {[]store.Item{{Entry: []string{"kind", "x"}, At: time.Unix(5e9, 0)}}, "zadd", 1, 0, 1, 1},
 		"a hundred":         {items(100), "exec", 1, 0, 100, 100},
 		"the second of two": {items(1500), "exec", 2, 1000, 500, 1500},
 	} {
@@ -156,8 +156,8 @@ func TestEnqueueForWantOfMemory(t *testing.T) {
 	for name, all := range map[string][]store.Item{
 		"one":     items(1),
 		"many":    items(10),
-		"in time": {{Fields: map[string]string{"kind": "x"}, In: time.Hour}},
-		"at":      {{Fields: map[string]string{"kind": "x"}, At: time.Unix(5e9, 0)}},
+		"in time": {{Entry: []string{"kind", "x"}, In: time.Hour}},
+		"at":      {{Entry: []string{"kind", "x"}, At: time.Unix(5e9, 0)}},
 	} {
 		q := newQueue(t, rdb)
 		q.must(rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
@@ -193,7 +193,7 @@ func TestEnqueueWithoutTheRightToTransactions(t *testing.T) {
 func TestEnqueueIntoAKeyOfTheWrongType(t *testing.T) {
 	each(t, func(q queue) {
 		q.must(q.rdb.Set(q.Context(), q.keys.Delayed, "x", 0).Err())
-		all := append(items(3), store.Item{Fields: map[string]string{"kind": "x"}, At: time.Unix(5e9, 0)})
+		all := append(items(3), store.Item{Entry: []string{"kind", "x"}, At: time.Unix(5e9, 0)})
 		queued, uncertain, err := q.as("").Enqueue(q.Context(), all)
 		if queued != 3 || uncertain != 0 || !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			q.Errorf("%d queued, %d uncertain, %v", queued, uncertain, err)

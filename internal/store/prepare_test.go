@@ -383,7 +383,7 @@ func TestPrepareRelayNamesAMissingRight(t *testing.T) {
 			_, _, err = s.Enqueue(t.Context(), items(n))
 			q.must(err)
 		}
-		_, _, err = s.Enqueue(t.Context(), []store.Item{{Fields: map[string]string{"kind": "x"}, At: time.Unix(5e9, 0)}})
+		_, _, err = s.Enqueue(t.Context(), []store.Item{{Entry: []string{"kind", "x"}, At: time.Unix(5e9, 0)}})
 		q.must(err)
 		_, err = s.BuryRows(t.Context(), 10, []map[string]string{{"raw": "x"}})
 		q.must(err)
