@@ -86,8 +86,15 @@ func chaosOptions(t *testing.T) options {
 
 // live is the run: workers up, jobs and deeds, and then in peace until nothing is left to do.
 func (f *fleet) live(plan []Event, scripts []Script) *History {
-	idle := 0
-	f.eventually(time.Minute, "every worker is up", func() bool { idle = f.goroutines(); return idle > 0 })
+	idle, looks := 0, 0
+	f.eventually(time.Minute, "every worker is up", func() bool {
+		if f.consumers() < len(f.members) {
+			return false
+		}
+		looks++
+		idle = f.goroutines()
+		return idle > 0 && looks > 20 // each second they tell of themselves; at first Run has not begun
+	})
 	began := time.Now()
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
