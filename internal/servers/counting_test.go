@@ -74,6 +74,7 @@ func TestProxyPassesPushes(t *testing.T) {
 	if push := w.hear(1); !push[0].push {
 		t.Errorf("got %q", push)
 	}
+	eventually(t, "BLPOP waits", p.blocked(t, 1)) // else the push for its key is no later than its reply
 	must(t, p.direct.RPush(t.Context(), "order", 1).Err())
 	<-done
 	w.ended()
