@@ -294,13 +294,13 @@ func (c *Client) runSchedule(ctx context.Context, name string) error {
 	}
 	job := states[at].Job
 	job.ID = mint()
-	m, err := job.wire()
+	entry, err := job.entry()
 	if err != nil {
 		return err
 	}
 	by := action(ctx, ActionRunSchedule, job)
 	by.Schedule = name
-	return unsure(c.store.RunSchedule(ctx, m, by))
+	return unsure(c.store.RunSchedule(ctx, entry, by))
 }
 
 // A Minute is what happened in one minute of Redis's clock.

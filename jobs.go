@@ -181,12 +181,6 @@ func (j Job) entry() ([]string, error) {
 	return all, record.Check(j.Fields, len(all)/2)
 }
 
-// wire is entry as a map.
-func (j Job) wire() (Fields, error) {
-	all, err := j.entry()
-	return fields.Map(all), err
-}
-
 // item is the job as the store takes it.
 func (j Job) item() (item store.Item, err error) {
 	item.Entry, err = j.entry()

@@ -318,9 +318,10 @@ func (r *Runner) running(clock time.Time) []store.Running {
 func (p *periodic) describe() store.Scheduled {
 	job := p.Job
 	job.ID = ""
-	wire, _ := job.wire() // checked when it was added
-	delete(wire, "job_id")
-	s := store.Scheduled{Name: p.Name, Kind: job.Kind, Expression: p.expression, Job: fields.Member(wire)}
+	entry, _ := job.entry() // checked when it was added
+	m := fields.Map(entry)
+	delete(m, "job_id")
+	s := store.Scheduled{Name: p.Name, Kind: job.Kind, Expression: p.expression, Job: fields.Member(m)}
 	if next := p.upcoming.Load(); next != 0 {
 		s.Next = store.Epoch{Time: time.Unix(next, 0)}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stagedoor/jobs/internal/calendar"
+	"github.com/stagedoor/jobs/internal/fields"
 	"github.com/stagedoor/jobs/internal/loops"
 	"github.com/stagedoor/jobs/internal/store"
 )
@@ -128,7 +129,7 @@ func (r *Runner) checkPeriodic(p Periodic) error {
 			return fmt.Errorf("added twice")
 		}
 	}
-	if _, err := p.Job.wire(); err != nil {
+	if _, err := p.Job.entry(); err != nil {
 		return err
 	}
 	return calendar.Check(p.When, time.Now().UTC())
@@ -174,7 +175,7 @@ func (r *Runner) enqueueTicks(ctx context.Context, clock time.Time) error {
 		}
 		p.handled, p.next = at, p.following
 		if reply.Enqueued {
-			job, _ := parse("", ticks[i].Fields)
+			job, _ := parse("", fields.Map(ticks[i].Entry))
 			r.cfg.Logger.Debug("jobs: tick enqueued", "job", job, "schedule", p.Name, "late", clock.Sub(at))
 			r.observe(Event{What: EventTicked, Job: job, Name: p.Name, Late: clock.Sub(at)})
 		}
@@ -226,7 +227,7 @@ func (p *periodic) due(clock time.Time) (store.Tick, bool) {
 	}
 	job := p.Job
 	job.ID, job.Tick = mint(), at
-	wire, _ := job.wire() // checked when it was added
+	entry, _ := job.entry() // checked when it was added
 	period := time.Duration(0)
 	if p.following = p.after(at); !p.following.IsZero() {
 		period = min(p.following.Sub(at), longestPeriod)
@@ -236,6 +237,6 @@ func (p *periodic) due(clock time.Time) (store.Tick, bool) {
 		Lock:     max(2*period, time.Hour),
 		Bookmark: 3*period + 30*24*time.Hour,
 		Stale:    p.Missed == Skip && clock.Sub(at) > time.Minute,
-		Fields:   wire,
+		Entry:    entry,
 	}, true
 }

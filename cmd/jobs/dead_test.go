@@ -140,7 +140,7 @@ func TestDiscardIsForGood(t *testing.T) {
 			t.Fatalf("without --yes: %+v", s)
 		}
 		has(t, d.do(exitDone, "dead", "discard", entries[0], "-y"), "discarded 1 of 1")
-		got := parsed(t, d.do(exitDone, "dead", "discard", "--kind", d.kindOf(entries[1]), "-y", "--json"))
+		got := parsed(t, d.do(exitDone, "dead", "discard", "--kind", d.letter(entries[1]).Kind, "-y", "--json"))
 		if got[0]["discarded"] != 1. || got[0]["left"] != 0. {
 			t.Errorf("got %v", got)
 		}
@@ -150,10 +150,10 @@ func TestDiscardIsForGood(t *testing.T) {
 	})
 }
 
-func (d *desk) kindOf(entry string) string {
+func (d *desk) letter(entry string) jobs.DeadLetter {
 	l, err := d.client.DeadLetters().Get(d.t.Context(), entry)
 	must(d.t, err)
-	return l.Kind
+	return l
 }
 
 func TestExport(t *testing.T) {
@@ -322,7 +322,7 @@ func TestALetterIsNamedTwice(t *testing.T) {
 		entries := d.entries()
 		named := []string{entries[1], entries[0], entries[1], entries[0]}
 		has(t, d.do(exitDone, append([]string{"dead", "replay", "--dry-run"}, named...)...), "Would replay 2 dead letters")
-		ids := d.idOf(entries[1]) + " " + d.idOf(entries[0])
+		ids := d.letter(entries[1]).ID + " " + d.letter(entries[0]).ID
 		s := d.try(append([]string{"dead", "replay", "-y"}, named...)...)
 		if s.code != exitDone || s.out != "replayed 2 of 2\n" || s.err != "" {
 			t.Errorf("got %+v", s)
@@ -334,12 +334,6 @@ func TestALetterIsNamedTwice(t *testing.T) {
 		}
 		has(t, d.do(exitDone, "dead", "discard", entries[2], entries[2], "-y"), "discarded 1 of 1\n")
 	})
-}
-
-func (d *desk) idOf(entry string) string {
-	l, err := d.client.DeadLetters().Get(d.t.Context(), entry)
-	must(d.t, err)
-	return l.ID
 }
 
 // A letter whose answer never came is not said to be left as it was.

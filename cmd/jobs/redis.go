@@ -232,15 +232,10 @@ func trimmed(err error) string {
 
 // exitOf is what an error that Redis or the library gave means.
 func exitOf(err error) int {
-	if errors.Is(err, jobs.ErrUncertain) || refusedBy(err) || unreachable(err) {
+	if errors.Is(err, jobs.ErrUncertain) || store.Refused(err) || unreachable(err) {
 		return exitRedis
 	}
 	return exitPartly
-}
-
-func refusedBy(err error) bool {
-	_, ok := errors.AsType[redis.Error](err)
-	return ok && !errors.Is(err, redis.Nil)
 }
 
 func unreachable(err error) bool {

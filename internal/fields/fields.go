@@ -27,19 +27,8 @@ func Reserved(name string) bool {
 // Flatten returns m as name, value, name, value, … in the order in which entries are written: the kind, the job's own
 // arguments sorted by name, then the library's fields, error and traceback last. Only what is in m is in the result.
 func Flatten(m map[string]string) []string {
-	var room [16]string // so that the names of most jobs need no memory of their own
-	own := room[:0]
-	for name := range m {
-		if !Reserved(name) {
-			own = append(own, name)
-		}
-	}
-	slices.Sort(own)
-
 	flat := appendField(make([]string, 0, 2*len(m)), m, "kind")
-	for _, name := range own {
-		flat = append(flat, name, m[name])
-	}
+	flat = appendArguments(flat, m)
 	for _, name := range trailer {
 		flat = appendField(flat, m, name)
 	}
@@ -49,17 +38,23 @@ func Flatten(m map[string]string) []string {
 // Entry is Flatten of a new job's fields: of its own, and of what the library says of it, which are names and values in
 // Flatten's order, the kind first.
 func Entry(own map[string]string, library ...string) []string {
-	var room [16]string
-	names := room[:0]
-	for name := range own {
-		names = append(names, name)
+	flat := append(make([]string, 0, 2*len(own)+len(library)), library[:2]...)
+	return append(appendArguments(flat, own), library[2:]...)
+}
+
+func appendArguments(flat []string, m map[string]string) []string {
+	var room [16]string // so that the names of most jobs need no memory of their own
+	own := room[:0]
+	for name := range m {
+		if !Reserved(name) {
+			own = append(own, name)
+		}
 	}
-	slices.Sort(names)
-	all := append(make([]string, 0, 2*len(own)+len(library)), library[:2]...)
-	for _, name := range names {
-		all = append(all, name, own[name])
+	slices.Sort(own)
+	for _, name := range own {
+		flat = append(flat, name, m[name])
 	}
-	return append(all, library[2:]...)
+	return flat
 }
 
 // Map is the other way round. Of a name given twice the last counts.

@@ -97,10 +97,10 @@ func (s *Store) RunNow(ctx context.Context, m Member, r Record) (bool, error) {
 	return s.run(ctx, runNow, keys, flat(args, fields.Flatten(m.Fields))...).Bool()
 }
 
-// RunSchedule enqueues a schedule's job.
-func (s *Store) RunSchedule(ctx context.Context, job map[string]string, r Record) error {
+// RunSchedule enqueues a schedule's job, an entry as Item has it.
+func (s *Store) RunSchedule(ctx context.Context, entry []string, r Record) error {
 	keys := []string{s.keys.Stream, s.keys.Audit}
-	return s.run(ctx, runSchedule, keys, flat(r.counted(), fields.Flatten(job))...).Err()
+	return s.run(ctx, runSchedule, keys, flat(r.counted(), entry)...).Err()
 }
 
 var (

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -201,10 +200,7 @@ func TestBuryRows(t *testing.T) {
 			{"raw": "", "error": "nor this"},
 			{"raw": "{}", "error": "nor that"},
 		}
-		trips := &tripCounter{}
-		rdb := redis.NewClient(q.rdb.Options())
-		defer rdb.Close()
-		rdb.AddHook(trips)
+		rdb, trips := q.countingTrips()
 		dropped, err := q.over(rdb, "w1").BuryRows(q.Context(), 3, letters)
 		if dropped != 0 || err != nil || trips.n != 1 {
 			q.Errorf("%d dropped, %v, after %d trips", dropped, err, trips.n)
@@ -217,20 +213,6 @@ func TestBuryRows(t *testing.T) {
 		}
 		q.same(letters[:2], q.entries(q.keys.Dead))
 	})
-}
-
-// tripCounter counts the pipelines of scripts.
-type tripCounter struct{ n int }
-
-func (*tripCounter) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (*tripCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (c *tripCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == "eval" {
-			c.n++
-		}
-		return next(ctx, cmds)
-	}
 }
 
 func TestBuryRowsThatIsRefused(t *testing.T) {

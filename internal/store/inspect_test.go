@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stagedoor/jobs/internal/servers"
 	"github.com/stagedoor/jobs/internal/store"
 )
 
@@ -22,13 +20,14 @@ func TestPagesOfLargeEntries(t *testing.T) {
 			want = append(want, fmt.Sprint("k", i))
 			q.running("w1", "text", large, "kind", want[i])
 		}
-		rdb, scripts := q.countingScripts()
+		rdb, trips := q.countingTrips()
 		check := func(name string, got []string, err error) {
 			q.must(err)
 			q.same(want, got)
-			if few := scripts.Swap(0); few < n/4 {
-				q.Errorf("%s: %d scripts for %d entries of half a megabyte", name, few, n)
+			if trips.n < n/4 {
+				q.Errorf("%s: %d scripts for %d entries of half a megabyte", name, trips.n, n)
 			}
+			trips.n = 0
 		}
 		var kinds, idle []string
 		err := q.over(rdb, "").EachKind(q.Context(), func(kind, _ string, where int) { kinds = append(kinds, kind) })
@@ -41,21 +40,6 @@ func TestPagesOfLargeEntries(t *testing.T) {
 		})
 		check("a sweep", idle, err)
 	})
-}
-
-// countingScripts has a client whose scripts are counted.
-func (q queue) countingScripts() (*redis.Client, *atomic.Int64) {
-	proxy := servers.NewProxy(q, q.rdb.Options().Addr)
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-	q.Cleanup(func() { rdb.Close() })
-	scripts := new(atomic.Int64)
-	proxy.Hook(func(cmd []string) servers.Action {
-		if strings.EqualFold(cmd[0], "eval") {
-			scripts.Add(1)
-		}
-		return servers.Pass
-	})
-	return rdb, scripts
 }
 
 // Whole mailing lists are due at one time: a place among them is found again, wherever a page ends.

@@ -6,11 +6,8 @@ local kinds, from, bytes = {}, ARGV[1], 0
 repeat
   local few = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 4)
   for _, e in ipairs(few) do
-    local kind = ''
-    for i = 1, #e[2], 2 do
-      if e[2][i] == 'kind' then kind = e[2][i + 1] end
-      bytes = bytes + #e[2][i] + #e[2][i + 1]
-    end
+    local kind, size = kindof(e)
+    bytes = bytes + size
     kinds[#kinds + 1] = e[1]
     kinds[#kinds + 1] = kind
     from = '(' .. e[1]

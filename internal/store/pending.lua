@@ -10,11 +10,8 @@ for i, p in ipairs(page) do
   if bytes > 1048576 then return {some, 1} end
   local body = redis.call('XRANGE', KEYS[1], p[1], p[1])[1]
   if body then
-    p[5] = ''
-    for f = 1, #body[2], 2 do
-      if body[2][f] == 'kind' then p[5] = body[2][f + 1] end
-      bytes = bytes + #body[2][f] + #body[2][f + 1]
-    end
+    local kind, size = kindof(body)
+    p[5], bytes = kind, bytes + size
   end
   some[i] = p
 end

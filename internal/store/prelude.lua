@@ -47,6 +47,16 @@ local function held(stream, group, ids, owner)
   return all
 end
 
+-- The kind of an entry as XRANGE returns it, '' where it names none, and how many bytes it has.
+local function kindof(entry)
+  local kind, bytes = '', 0
+  for i = 1, #entry[2], 2 do
+    if entry[2][i] == 'kind' then kind = entry[2][i + 1] end
+    bytes = bytes + #entry[2][i] + #entry[2][i + 1]
+  end
+  return kind, bytes
+end
+
 -- Redis's clock in epoch seconds.
 local function now()
   local t = redis.call('TIME')

@@ -228,3 +228,35 @@ func write(ctx context.Context, s *store.Store, outcome func(*store.Trip) store.
 	}
 	return reply.Written()
 }
+
+// countingTrips has a client whose trips with a script are counted.
+func (q queue) countingTrips() (*redis.Client, *tripCounter) {
+	trips := &tripCounter{}
+	rdb := redis.NewClient(q.rdb.Options())
+	q.Cleanup(func() { rdb.Close() })
+	rdb.AddHook(trips)
+	return rdb, trips
+}
+
+// tripCounter counts the trips that carry a script, alone or in a pipeline.
+type tripCounter struct{ n int }
+
+func (*tripCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *tripCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.count(cmd)
+		return next(ctx, cmd)
+	}
+}
+func (c *tripCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.count(cmds[0])
+		return next(ctx, cmds)
+	}
+}
+
+func (c *tripCounter) count(first redis.Cmder) {
+	if first.Name() == "eval" {
+		c.n++
+	}
+}

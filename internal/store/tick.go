@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stagedoor/jobs/internal/fields"
 )
 
 // Tick is an instant at which a schedule is due, and the job that it becomes.
@@ -17,7 +16,7 @@ type Tick struct {
 	Lock       time.Duration // how long the tick is remembered
 	Bookmark   time.Duration // how long the schedule is
 	Stale      bool          // too late: it is only marked
-	Fields     map[string]string
+	Entry      []string      // the job, as Item has it
 }
 
 // Tick enqueues ticks, each once however many workers try, and says for each what
@@ -47,7 +46,7 @@ func (s *Store) tick(ctx context.Context, ticks []Tick) []TickReply {
 		cmd := eval(ctx, tick, keys, flat([]any{
 			s.consumer, t.At.Unix(), t.Expression, score(t.Since),
 			int64(t.Lock / time.Second), int64(t.Bookmark / time.Second), flag(t.Stale),
-		}, fields.Flatten(t.Fields))...)
+		}, t.Entry)...)
 		cmds[i] = cmd.Cmd
 		_ = pipe.Process(ctx, cmd)
 	}

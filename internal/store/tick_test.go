@@ -19,7 +19,7 @@ func (q queue) minute(ago int) store.Tick {
 	return store.Tick{
 		Name: "expire_holds", At: now.Add(-time.Duration(ago) * time.Minute), Expression: "* * * * *",
 		Since: now.Add(-10 * time.Minute), Lock: time.Hour, Bookmark: 30 * 24 * time.Hour,
-		Fields: map[string]string{"kind": "expire_holds", "name": strconv.Itoa(ago)},
+		Entry: []string{"kind", "expire_holds", "name", strconv.Itoa(ago)},
 	}
 }
 
@@ -159,7 +159,7 @@ func TestTickManySchedules(t *testing.T) {
 		for i := range ticks {
 			ticks[i] = q.minute(1)
 			ticks[i].Name = fmt.Sprint("s", i)
-			ticks[i].Fields = map[string]string{"kind": "k", "name": strconv.Itoa(i)}
+			ticks[i].Entry = []string{"kind", "k", "name", strconv.Itoa(i)}
 		}
 		ticks[7].At = ticks[7].At.Add(time.Hour)
 		for i, reply := range q.as("w1").Tick(q.Context(), ticks) {
