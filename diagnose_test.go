@@ -116,3 +116,16 @@ func TestDiagnoseWithoutRedis(t *testing.T) {
 		t.Errorf("%v, %v", found, err)
 	}
 }
+
+func TestDiagnoseWhatNoWorkerKnows(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		w := q.hire(jobs.Config{}, handle(once, record[jobs.Fields](new(runs))))
+		q.enqueue(render.Job(ticket{1, "14C"}))
+		time.Sleep(5 * time.Second)
+		says(t, q.diagnose(), `warning: jobs are put off again and again, since no worker that fetched them knew their kinds: "render_tickets"`)
+		w.die()
+		time.Sleep(30 * time.Second)
+		says(t, q.diagnose(), "has been silent for ")
+	})
+}

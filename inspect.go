@@ -210,7 +210,7 @@ type ScheduleState struct {
 	Expression string
 	Next       time.Time // tick; zero: never again; not after Last: no worker has told of the next one yet
 	Last       time.Time // the last tick that was dealt with; zero: none yet
-	By         string    // the worker that enqueued Last; empty: nobody did, the schedule was new then
+	By         string    // the worker that dealt with Last; empty: nobody did, the schedule was new then; or too long ago to tell
 	Workers    int       // how many follow it
 	Job        Job       // what is enqueued; it has no ID
 }
@@ -402,7 +402,7 @@ func (c *Client) Diagnose(ctx context.Context) ([]Finding, error) {
 	}
 	for what, ask := range map[string]func(context.Context, *doctor.Facts) error{
 		"the server": c.askServer, "the keys": c.askKeys, "the depths": c.askDepths,
-		"the workers": c.askWorkers,
+		"the workers": c.askWorkers, "what is delayed": c.askStrange,
 	} {
 		if err := ask(ctx, &f); err != nil {
 			f.Unasked = append(f.Unasked, fmt.Sprintf("%s: %s", what, err))
@@ -451,6 +451,18 @@ func (c *Client) askDepths(ctx context.Context, f *doctor.Facts) error {
 	return err
 }
 
+// askStrange looks for kinds that nobody knows among the jobs that are due first: such a job is put off for seconds.
+func (c *Client) askStrange(ctx context.Context, f *doctor.Facts) error {
+	return c.store.DelayedFrom(ctx, store.From(time.Time{}), func(page []store.Member, _ []store.Place) bool {
+		for _, m := range page {
+			if kind := m.Fields["kind"]; m.Fields["unknown_since"] != "" && !slices.Contains(f.Strange, kind) {
+				f.Strange = append(f.Strange, kind)
+			}
+		}
+		return false
+	})
+}
+
 // askWorkers asks for all that depends on who works: what a lease is, what nobody renews.
 func (c *Client) askWorkers(ctx context.Context, f *doctor.Facts) error {
 	workers, err := c.store.Workers(ctx)
@@ -460,7 +472,9 @@ func (c *Client) askWorkers(ctx context.Context, f *doctor.Facts) error {
 	f.Listed = true
 	long := time.Duration(0)
 	for _, w := range workers {
-		f.Workers = append(f.Workers, doctor.Worker{Name: w.Name, Lease: w.Lease, Owns: w.Owns, KeepDead: w.KeepDead, Kinds: w.Kinds})
+		f.Workers = append(f.Workers, doctor.Worker{
+			Name: w.Name, Lease: w.Lease, Silent: c.store.Clock().Sub(w.Seen), Owns: w.Owns, KeepDead: w.KeepDead, Kinds: w.Kinds,
+		})
 		long = max(long, poisonLeases*w.Lease)
 	}
 	states, err := c.schedules(ctx, workers)

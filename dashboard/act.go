@@ -358,7 +358,10 @@ func (d *dashboard) askDelayed(_ context.Context, form url.Values) (question, er
 	if id == "" {
 		return question{}, refusal{400, "A job without an ID cannot be named."}
 	}
-	job := "the job " + visible(brief(id, 200)) + " (" + visible(brief(form.Get("kind"), 200)) + ")"
+	job := "the job " + visible(brief(id, 200))
+	if kind := form.Get("kind"); kind != "" {
+		job += " (" + visible(brief(kind, 200)) + ")"
+	}
 	q := question{Back: path("delayed", "from", form.Get("from")), Ask: "Run " + job + " now?", Button: "Run now"}
 	q.Note = "It is ready at once, whenever it was due."
 	if form.Get("do") == "cancel" {
@@ -381,12 +384,20 @@ func (d *dashboard) runNow(ctx context.Context, form url.Values) (string, error)
 	return done(path("delayed", "from", form.Get("from")), "ready", 1, 0), err
 }
 
-func (d *dashboard) askSchedule(_ context.Context, form url.Values) (question, error) {
+func (d *dashboard) askSchedule(ctx context.Context, form url.Values) (question, error) {
+	name := form.Get("name")
+	all, err := d.client.Schedules(ctx)
+	if err != nil {
+		return question{}, err
+	}
+	if !slices.ContainsFunc(all, func(s jobs.ScheduleState) bool { return s.Name == name }) {
+		return question{}, refusal{404, "No living worker has such a schedule."}
+	}
 	q := question{
-		Ask: "Run the schedule " + visible(brief(form.Get("name"), 200)) + " now?", Button: "Run now", Back: "schedules",
+		Ask: "Run the schedule " + visible(brief(name, 200)) + " now?", Button: "Run now", Back: "schedules",
 		Note: "One job more, under an ID of its own. The ticks are left alone: the next one comes when it would have come.",
 	}
-	q.keep("name", form.Get("name"))
+	q.keep("name", name)
 	return q, nil
 }
 

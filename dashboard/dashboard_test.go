@@ -351,7 +351,7 @@ func TestDelayed(t *testing.T) {
 			t.Errorf("%d jobs on all pages, want 120", len(seen))
 		}
 		found := s.get("delayed?id=id-100.")
-		contains(t, found, "id-100.", "119 others were looked at")
+		contains(t, found, "id-100.", "119 others were looked at.")
 		m := regexp.MustCompile(`href="(job\?[^"]*)"`).FindStringSubmatch(found)
 		contains(t, s.get(html.UnescapeString(m[1])), "id-100.", "order_id")
 		contains(t, s.get("delayed?from="+time.Now().Add(48*time.Hour).UTC().Format("2006-01-02T15:04")), "Nothing is delayed that late")
@@ -365,6 +365,18 @@ func TestDelayed(t *testing.T) {
 		if a.status != 404 || len(s.audit()) != 2 {
 			t.Errorf("cancelled twice: %d, audit %v", a.status, s.audit())
 		}
+	})
+}
+
+func TestDelayedJobsThatWereLookedAt(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		for _, id := range []string{"a", "b"} {
+			must(t, s.client.Enqueue(t.Context(), jobs.Job{Kind: "k", ID: id}.In(time.Hour)))
+		}
+		contains(t, s.get("delayed?id=a"), " 1 other was looked at.")
+		contains(t, s.get("delayed?id=c"), " 2 others were looked at.")
+		contains(t, s.get("confirm?do=cancel&id=a&kind=k"), "Cancel the job a (k)?")
+		contains(t, s.get("confirm?do=cancel&id=a"), "Cancel the job a?")
 	})
 }
 
@@ -454,6 +466,50 @@ func TestFleet(t *testing.T) {
 		lacks(t, workers, "Nothing runs.")
 		contains(t, s.get(""), "8 slots of 1 worker")
 		contains(t, s.get("audit"), "marek", "run schedule")
+	})
+}
+
+// tells has a worker describe itself that long ago, with more in its description. It owns an entry: miniredis lists no
+// worker else.
+func (s *site) tells(worker string, ago time.Duration, more ...any) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	_ = s.rdb.XGroupCreateMkStream(ctx, "jobs", "workers", "0").Err() // there already, perhaps
+	must(s.t, s.client.Enqueue(ctx, jobs.Job{Kind: "k"}))
+	must(s.t, s.rdb.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "workers", Consumer: worker, Streams: []string{"jobs", ">"}, Count: 1}).Err())
+	seen := time.Now().Add(-ago).Unix()
+	self := append([]any{"host", "h", "pid", 1, "slots", 8, "lease", 12_000, "started", seen - 60, "seen", seen}, more...)
+	must(s.t, s.rdb.HSet(ctx, "jobs:worker:"+worker, self...).Err())
+}
+
+// A worker that was killed is known to be so long before its description runs out.
+func TestWorkersThatAreSilent(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		running := []any{"running", `[{"entry":"1-0","job_id":"a","kind":"render","attempts":2,"since":1}]`}
+		s.tells("idle", 20*time.Second, running...)
+		lacks(t, s.get("workers"), "silent", "last told")
+		s.tells("killed", 45*time.Second, running...)
+		page := s.get("workers")
+		contains(t, page, "silent for 4")
+		if n := strings.Count(page, "last told, it may run elsewhere by now"); n != 1 {
+			t.Errorf("%d jobs may run elsewhere, want 1\n%s", n, page)
+		}
+	})
+}
+
+// A tick that nobody enqueued, since the schedule was new then, is not the last one.
+func TestScheduleThatHasNotRun(t *testing.T) {
+	each(t, marek, func(t *testing.T, s *site) {
+		last := time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)
+		s.tells("w", 0, "schedules", `[{"name":"nightly","kind":"k","expression":"0 0 * * *","next":4102444800,"job":"{\"kind\":\"k\"}"}]`)
+		must(t, s.rdb.Set(t.Context(), "sched:nightly", fmt.Sprintf("%d 0 0 * * *", last.Unix()), 0).Err())
+		page := s.get("schedules")
+		contains(t, page, "none yet", "nobody")
+		lacks(t, page, "Nov 29")
+		must(t, s.rdb.Set(t.Context(), fmt.Sprint("sched:nightly:", last.Unix()), "w-1234", 0).Err())
+		page = s.get("schedules")
+		contains(t, page, "Nov 29", "w-1234")
+		lacks(t, page, "none yet")
 	})
 }
 
@@ -579,7 +635,7 @@ func TestOddRequests(t *testing.T) {
 			{"GET", "nothing", nil, 404}, {"DELETE", "dead", nil, 405}, {"POST", "dead", url.Values{}, 405}, {"GET", "act", nil, 405},
 			{"GET", "letter?entry=x", nil, 404}, {"GET", "letter?entry=1-1", nil, 404}, {"GET", "letter", nil, 404},
 			{"GET", "confirm", nil, 400}, {"GET", "confirm?do=replay", nil, 400}, {"GET", "confirm?do=replay&entry=1-1", nil, 404},
-			{"GET", "confirm?do=replay-all", nil, 404}, {"POST", "act", url.Values{"do": {"replay"}}, 400},
+			{"GET", "confirm?do=replay-all", nil, 404}, {"GET", "confirm?do=run-schedule&name=x", nil, 404}, {"GET", "confirm?do=run-schedule", nil, 404}, {"POST", "act", url.Values{"do": {"replay"}}, 400},
 			{"POST", "act", url.Values{"do": {"replay-all"}}, 400}, {"POST", "act", url.Values{"do": {"run-schedule"}, "name": {"x"}}, 404},
 			{"GET", "dead?since=x", nil, 400}, {"GET", "dead?before=x", nil, 400}, {"GET", "delayed?from=x", nil, 400},
 			{"GET", "delayed?after=junk", nil, 400}, {"GET", "delayed?after=1/-1", nil, 400}, {"GET", "delayed?after=NaN/1", nil, 400},
@@ -753,5 +809,42 @@ func TestRedisIsGone(t *testing.T) {
 		if a.status != 503 || !strings.Contains(a.body, "connection refused") {
 			t.Errorf("GET %s: %d\n%s", path, a.status, a.body)
 		}
+	}
+}
+
+// leaving is a browser that goes when the first script is sent.
+type leaving context.CancelFunc
+
+func (leaving) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (leaving) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l leaving) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "eval" {
+			l()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// What was confirmed is done to its end, also when the browser is gone.
+func TestTheBrowserIsGoneInTheMiddle(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: servers.NewMiniredis(t).Addr()})
+	defer rdb.Close()
+	s := newSite(t, rdb, marek)
+	form := url.Values{"do": {"discard"}, "entry": s.bury(nil, nil, nil)}
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	rdb.AddHook(leaving(leave))
+	r := httptest.NewRequest("POST", "/act", strings.NewReader(form.Encode())).WithContext(ctx)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	dashboard.Handler(jobs.NewClient(rdb, jobs.Options{}), marek).ServeHTTP(httptest.NewRecorder(), r)
+	if left := rdb.XLen(t.Context(), "jobs:dead").Val(); ctx.Err() == nil || left != 0 {
+		t.Errorf("%d of 3 letters are left", left)
 	}
 }

@@ -5,6 +5,7 @@ package dashboard
 import (
 	"context"
 	"net/url"
+	"time"
 
 	"github.com/stagedoor/jobs"
 )
@@ -22,8 +23,14 @@ type fleet struct {
 
 // running is a job in a worker's slot.
 type running struct {
-	Worker string
+	Worker jobs.Worker
 	jobs.RunningJob
+}
+
+// silent reports whether a worker has not described itself for so long that it has been killed, or does not reach Redis:
+// one that lives does every two leases, with a renewal, of which there are eight in a lease.
+func silent(now time.Time, w jobs.Worker) bool {
+	return !w.Seen.IsZero() && w.Lease > 0 && now.Sub(w.Seen) > 2*w.Lease+w.Lease/8+time.Second
 }
 
 func (d *dashboard) workers(ctx context.Context, _ url.Values) (page, error) {
@@ -34,7 +41,7 @@ func (d *dashboard) workers(ctx context.Context, _ url.Values) (page, error) {
 	}
 	for _, w := range f.Workers {
 		for _, job := range w.Running {
-			f.Running = append(f.Running, running{w.Name, job})
+			f.Running = append(f.Running, running{w, job})
 		}
 	}
 	return page{Name: "workers", Tab: "workers", Title: "Workers", Data: f, Live: true}, nil

@@ -39,7 +39,7 @@ func (t *tool) delayedListCommand() *cobra.Command {
 		}
 		t.noteAgo("--from", from)
 		t.noteAgo("--until", until)
-		return t.listDelayed(ctx, now, first, last, kind, limit)
+		return t.listDelayed(ctx, now, wanted{first, last, kind, limit})
 	})
 	c.Flags().Var((*given)(&kind), "kind", "of this kind")
 	c.Flags().Var((*given)(&from), "from", "due at this `time` or later: +2h, tomorrow, …")
@@ -55,36 +55,76 @@ func (t *tool) noteAgo(flag, text string) {
 	}
 }
 
-func (t *tool) listDelayed(ctx context.Context, now, from, until time.Time, kind string, limit int) error {
+// wanted is what is to be listed of the delayed jobs.
+type wanted struct {
+	from, until time.Time
+	kind        string
+	limit       int
+}
+
+func (w wanted) all() bool { return w.kind == "" && w.from.IsZero() && w.until.IsZero() }
+
+func (t *tool) listDelayed(ctx context.Context, now time.Time, w wanted) error {
+	before := t.delayedMembers(ctx)
+	n, on, err := t.printDelayed(ctx, now, w)
+	switch {
+	case err != nil:
+		return err
+	case on != "":
+		t.more(n, w.limit, on)
+	case w.all(): // jobs come and go meanwhile
+		t.noteNoJobs(min(before, t.delayedMembers(ctx)) - n)
+	}
+	return some(n)
+}
+
+// printDelayed returns how many it has printed and, where its limit has ended it, how to go on.
+func (t *tool) printDelayed(ctx context.Context, now time.Time, w wanted) (n int, on string, err error) {
 	var tab table
 	tab.row("DUE", "IN", "KIND", "ID", "ATTEMPTS", "LAST ERROR")
-	n := 0
-	for j, err := range t.client.Delayed().ListFrom(ctx, from) {
+	for j, err := range t.client.Delayed().ListFrom(ctx, w.from) {
 		if err != nil {
-			return err
+			return n, "", err
 		}
-		if !until.IsZero() && !j.Due.Before(until) || limit > 0 && n >= limit {
+		if !w.until.IsZero() && !j.Due.Before(w.until) {
 			break
 		}
-		if kind != "" && j.Kind != kind {
+		if w.limit > 0 && n >= w.limit {
+			on = "--from " + instantOf(j.Due.Add(-time.Microsecond)).Format(time.RFC3339Nano) // Due may be rounded up
+			break
+		}
+		if w.kind != "" && j.Kind != w.kind {
 			continue
 		}
 		n++
 		if !t.json {
-			tab.row(clock(j.Due), wait(j.Due.Sub(now), ""), kindName(j.Kind), cmp.Or(j.ID, "-"), fmt.Sprint(j.Attempts), firstLine(j.LastError))
+			tab.row(clock(j.Due), wait(j.Due, now, ""), kindName(j.Kind), cmp.Or(j.ID, "-"), fmt.Sprint(j.Attempts), firstLine(j.LastError))
 			continue
 		}
 		if err := t.line(delayedOf(j)); err != nil {
-			return err
+			return n, "", err
 		}
 	}
 	if !t.json && n > 0 {
-		if err := tab.print(t.out, width(t.out)); err != nil {
-			return err
-		}
+		err = tab.print(t.out, width(t.out))
 	}
-	t.more(n, limit, "--from")
-	return some(n)
+	return n, on, err
+}
+
+// delayedMembers is how many members delayed has; 0 where that cannot be asked.
+func (t *tool) delayedMembers(ctx context.Context) int {
+	s, _ := t.client.Stats(ctx)
+	return int(s.Delayed)
+}
+
+// noteNoJobs says why a list of all has fewer than there are: n, where it is more than 0.
+func (t *tool) noteNoJobs(n int) {
+	switch {
+	case n == 1:
+		t.note("1 delayed member is no job and is not shown: it is dead-lettered when it is due")
+	case n > 1:
+		t.note(fmt.Sprintf("%d delayed members are no jobs and are not shown: they are dead-lettered when they are due", n))
+	}
 }
 
 func delayedOf(j jobs.DelayedJob) delayedJSON {
@@ -116,7 +156,7 @@ func (t *tool) showDelayed(ctx context.Context, j jobs.DelayedJob) error {
 	var tab table
 	tab.row("id", j.ID)
 	tab.row("kind", kindName(j.Kind))
-	tab.row("due", clock(j.Due)+", "+wait(j.Due.Sub(t.now(ctx)), "in "))
+	tab.row("due", clock(j.Due)+", "+wait(j.Due, t.now(ctx), "in "))
 	tab.row("attempts", fmt.Sprint(j.Attempts))
 	tab.about(j.Job)
 	_ = tab.print(&b, 0) // a Builder takes everything

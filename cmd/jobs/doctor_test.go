@@ -74,3 +74,17 @@ func TestDoctorFindsNothing(t *testing.T) {
 		t.Errorf("got %v", found)
 	}
 }
+
+// A queue of which all is delayed and nobody works, on a server that is well: that alone is an error.
+func TestDoctorWhereNobodyPromotes(t *testing.T) {
+	t.Parallel()
+	server := servers.NewRedis(t, servers.RedisOptions{Args: []string{"--appendonly", "yes"}})
+	d := newDesk(t, server.Client(t))
+	d.later("a")
+	has(t, levels(t, d.do(exitDone, "doctor", "--json"))["warning"], "there is no stream: no job was ready yet", "no worker runs (")
+	due := float64(time.Now().Add(-2 * time.Minute).Unix())
+	must(t, d.rdb.ZAdd(t.Context(), d.prefix+"delayed", z(due, `{"kind":"k","job_id":"b"}`)).Err())
+	text := d.do(exitPartly, "doctor")
+	has(t, text, "error    no worker runs, and the earliest delayed job is overdue by 2m", "\n         start one\n")
+	lacks(t, text, "ever enqueued", "prefix")
+}

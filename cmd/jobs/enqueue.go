@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -66,7 +67,7 @@ func (t *tool) enqueue(ctx context.Context, job jobs.Job) error {
 		return fmt.Errorf("%w; its ID is %s", err, job.ID)
 	}
 	if err != nil && exitOf(err) != exitRedis {
-		return usage("%w", err) // the library would not send it
+		return usage("%s", strings.Replace(err.Error(), "job 0, ", "", 1)) // the library would not send it; there is no other job
 	}
 	if err != nil {
 		return err

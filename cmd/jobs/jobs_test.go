@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +103,76 @@ func TestWhatIsOverdueSaysSo(t *testing.T) {
 	})
 }
 
+// Who goes on where a list says so misses nothing, whoever wrote the due times and however exactly, and comes to its end.
+func TestDelayedListGoesOn(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		for i, score := range []float64{math.Inf(-1), 0, 1796015334, 1796015335.0000007, 1796015335.25, 1e15} {
+			must(t, d.rdb.ZAdd(t.Context(), d.prefix+"delayed", z(score, fmt.Sprintf(`{"kind":"k","job_id":"%d"}`, i))).Err())
+		}
+		var seen []string
+		args := []string{"delayed", "ls", "--json", "--limit", "1"}
+		for range 12 {
+			s := d.try(args...)
+			for _, j := range parsed(t, s.out) {
+				if id := j["id"].(string); len(seen) == 0 || seen[len(seen)-1] != id {
+					seen = append(seen, id)
+				}
+			}
+			_, on, more := strings.Cut(s.err, "There may be more: --from ")
+			if s.code != exitDone || !more {
+				break
+			}
+			from, _, _ := strings.Cut(on, ", ")
+			args = []string{"delayed", "ls", "--json", "--limit", "1", "--from", from}
+		}
+		if got := strings.Join(seen, " "); got != "0 1 2 3 4 5" {
+			t.Errorf("listed %s", got)
+		}
+		if s := d.try("delayed", "ls", "--limit", "6"); s.code != exitDone || s.err != "" {
+			t.Errorf("all there are: %+v", s)
+		}
+	})
+}
+
+// What is due in thousands of years, by mistake for the most part, is so as JSON says it.
+func TestDelayedVeryLate(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		must(t, d.rdb.ZAdd(t.Context(), d.prefix+"delayed", z(math.Inf(1), `{"kind":"k","job_id":"never"}`), z(math.Inf(-1), `{"kind":"k","job_id":"ever"}`)).Err())
+		list := strings.Split(d.do(exitDone, "delayed", "ls"), "\n")
+		last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+		in := fmt.Sprintf("%dd", (last.Unix()-time.Now().Unix())/86400)
+		ago := fmt.Sprintf("%dd late", (time.Now().Unix()-time.Time{}.Unix())/86400)
+		has(t, list[1], "0001-01-01 00:00:00  "+ago+"  k")
+		has(t, list[2], "9999-12-31 23:59:59  "+in+" ")
+		has(t, d.do(exitDone, "delayed", "show", "never"), "9999-12-31 23:59:59, in "+in+"\n")
+	})
+}
+
+// What lies among the delayed and is no job counts there, and is told of where the list shows all.
+func TestDelayedMembersThatAreNoJobs(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		add := func(member string) {
+			must(t, d.rdb.ZAdd(t.Context(), d.prefix+"delayed", z(9e9, member)).Err())
+		}
+		const one = "jobs: 1 delayed member is no job and is not shown: it is dead-lettered when it is due\n"
+		const two = "jobs: 2 delayed members are no jobs and are not shown: they are dead-lettered when they are due\n"
+		add("rubbish")
+		if s := d.try("delayed", "ls"); s.code != exitPartly || s.out != "" || !strings.HasPrefix(s.err, one) {
+			t.Errorf("nothing but rubbish: %+v", s)
+		}
+		d.later("a", "b")
+		add("[]")
+		for args, says := range map[string]string{
+			"": two, "--json": two, "--limit 0": two, "--kind k": "", "--from 1d": "", "--until +2h": "", "--limit 1": "",
+		} {
+			s := d.try(append([]string{"delayed", "ls"}, strings.Fields(args)...)...)
+			if s.code != exitDone || says != "" && s.err != says || says == "" && strings.Contains(s.err, "member") {
+				t.Errorf("delayed ls %s: %+v", args, s)
+			}
+		}
+	})
+}
+
 // A time without a + is past, which is not what somebody means who looks for what is due soon.
 func TestDelayedListInThePast(t *testing.T) {
 	each(t, func(t *testing.T, d *desk) {
@@ -155,6 +226,17 @@ func TestEnqueue(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Of a single job it is not said which of many it is.
+func TestEnqueueIsRefused(t *testing.T) {
+	t.Parallel()
+	d := &desk{t: t, url: "redis://127.0.0.1:1"} // nothing is asked of it
+	s := d.try("enqueue", "", "a=1")
+	if s.code != exitUsage {
+		t.Errorf("got %+v", s)
+	}
+	has(t, s.err, `jobs: enqueue: kind "": a kind without a name`)
 }
 
 // Without a + a duration is ago, which is not what somebody means who enqueues.
@@ -245,4 +327,59 @@ func (d *desk) schedules(running chan string) {
 	}) {
 		t.Errorf("the trail is %v", trail)
 	}
+}
+
+// tells has a worker describe itself that long ago, with more in its description. It owns an entry: miniredis lists no
+// worker else.
+func (d *desk) tells(worker string, ago time.Duration, more ...any) {
+	d.t.Helper()
+	ctx, stream := d.t.Context(), d.prefix+"jobs"
+	_ = d.rdb.XGroupCreateMkStream(ctx, stream, "workers", "0").Err() // there already, perhaps
+	must(d.t, d.client.Enqueue(ctx, raw("k").Job(nil)))
+	must(d.t, d.rdb.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "workers", Consumer: worker, Streams: []string{stream, ">"}, Count: 1}).Err())
+	now, err := d.rdb.Time(ctx).Result()
+	must(d.t, err)
+	seen := now.Add(-ago).Unix()
+	self := append([]any{"host", "h", "pid", 1, "slots", 8, "lease", 12_000, "started", seen - 60, "seen", seen}, more...)
+	must(d.t, d.rdb.HSet(ctx, d.prefix+"jobs:worker:"+worker, self...).Err())
+}
+
+// A worker that was killed is known to be so after two leases and one renewal, long before its description runs out.
+func TestWorkersThatAreSilent(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		const run = `[{"entry":"1-0","job_id":"%s","kind":"render","attempts":2,"since":1}]`
+		d.tells("idle", 20*time.Second, "running", fmt.Sprintf(run, "a"))
+		d.tells("killed", 45*time.Second, "running", fmt.Sprintf(run, "b"))
+		lines := strings.Split(d.do(exitDone, "workers"), "\n")
+		has(t, lines[1], "idle", "s ago")
+		has(t, lines[2], "  a ", "attempt 3")
+		has(t, lines[3], "killed", "silent for 4")
+		lacks(t, lines[3], "ago")
+		has(t, lines[4], "  b ", "last told")
+		lacks(t, lines[4], "attempt")
+		all := d.objects("workers")
+		if _, said := all[0]["silent"]; said || all[1]["silent"] != true || all[1]["alive"] != true {
+			t.Errorf("got %v", all)
+		}
+	})
+}
+
+// A tick that nobody enqueued, since the schedule was new then, is not the last one.
+func TestScheduleThatHasNotRun(t *testing.T) {
+	each(t, func(t *testing.T, d *desk) {
+		ctx, last := t.Context(), time.Now().Truncate(24*time.Hour).Add(-24*time.Hour)
+		d.tells("w", 0, "schedules", fmt.Sprintf(`[{"name":"nightly","kind":"k","expression":"0 0 * * *","next":%d,"job":"{\"kind\":\"k\"}"}]`,
+			last.Add(48*time.Hour).Unix()))
+		must(t, d.rdb.Set(ctx, d.prefix+"sched:nightly", fmt.Sprintf("%d 0 0 * * *", last.Unix()), 0).Err())
+		list := func() string { return strings.Join(strings.Fields(d.do(exitDone, "schedule", "ls")), " ") }
+		has(t, list(), " 00:00:00 - - 1")
+		if s := d.objects("schedule", "ls")[0]; s["next"] == nil || s["last"] != nil {
+			t.Errorf("got %v", s)
+		}
+		must(t, d.rdb.Set(ctx, d.prefix+fmt.Sprint("sched:nightly:", last.Unix()), "w-1234", 0).Err())
+		has(t, list(), last.UTC().Format(time.DateTime)+" w-1234 1")
+		if s := d.objects("schedule", "ls")[0]; s["last"] != last.UTC().Format(time.RFC3339) {
+			t.Errorf("got %v", s)
+		}
+	})
 }

@@ -6,7 +6,7 @@
 //
 //	REDIS_URL=redis://localhost:6379 jobs stats --by-kind
 //	jobs dead ls --kind render_tickets --since 2h
-//	jobs dead replay --kind render_tickets --set label=14-C --rate 50/s --dry-run
+//	jobs dead replay --kind render_tickets --set seat=14C --rate 50/s --dry-run
 //
 // It prints tables for people and, with --json, objects for programs, one a line where it is a list. Its exit codes:
 //

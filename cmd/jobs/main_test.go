@@ -329,6 +329,10 @@ func TestUsage(t *testing.T) {
 		{"enqueue k --in soon", "soon"},
 		{"enqueue k --at 2h", "--in"},
 		{"stats --redis http://x", "scheme"},
+		{"stats --user bob", "the user bob has no password: it comes from the URL or REDIS_PASSWORD"},
+		{"stats --redis redis://bob@127.0.0.1:1", "the URL's user has no password: it comes from the URL or REDIS_PASSWORD"},
+		{"stats --user bob --sentinel a:1 --sentinel-master m", "the user bob has no password"},
+		{"dead replay --all --rate 50/d", "50/s or 50"},
 		{"stats --sentinel a:1", "go together"},
 		{"stats --cluster a:1", "hash tag"},
 		{"stats --tls-ca nowhere.pem", "--tls-ca"},
@@ -351,7 +355,7 @@ func TestHelpAndVersion(t *testing.T) {
 	d := &desk{t: t}
 	has(t, d.do(exitDone, "--version"), "jobs version", "go1.")
 	has(t, d.do(exitDone, "help"), "Exit codes", "REDIS_URL")
-	has(t, d.do(exitDone, "dead", "replay", "--help"), "--dry-run", "--rate", "--set")
+	has(t, d.do(exitDone, "dead", "replay", "--help"), "--dry-run", "--rate", "50/s or 50,", "--set")
 }
 
 func TestRedisIsAway(t *testing.T) {
@@ -386,6 +390,14 @@ func TestRedisIsAway(t *testing.T) {
 	t.Run("an unreadable URL is not shown", func(t *testing.T) {
 		t.Parallel()
 		s := (&desk{t: t, url: "redis://:hunter2#:x@h:1"}).try("stats")
+		if s.code != exitUsage {
+			t.Errorf("exit code %d", s.code)
+		}
+		lacks(t, s.err, "hunter2")
+	})
+	t.Run("a password in the user's place is not shown", func(t *testing.T) {
+		t.Parallel()
+		s := (&desk{t: t, url: "redis://hunter2@127.0.0.1:1"}).try("stats")
 		if s.code != exitUsage {
 			t.Errorf("exit code %d", s.code)
 		}

@@ -83,6 +83,8 @@ func (s server) client() (redis.UniversalClient, error) {
 		return nil, err
 	}
 	switch {
+	case o.Username != "" && o.Password == "": // go-redis would ask as nobody
+		return nil, usage("%s has no password: it comes from the URL or REDIS_PASSWORD", s.who())
 	case s.timeout <= 0:
 		return nil, usage("--timeout is more than 0, as in 5s")
 	case len(s.sentinels) > 0 && len(s.cluster) > 0:
@@ -93,6 +95,14 @@ func (s server) client() (redis.UniversalClient, error) {
 		return nil, usage("on a cluster --prefix carries a hash tag, as in {stagedoor}:")
 	}
 	return redis.NewUniversalClient(s.universal(o)), nil
+}
+
+// who is the user; one in the URL may be a password that somebody has put in its place.
+func (s server) who() string {
+	if s.user == "" {
+		return "the URL's user"
+	}
+	return "the user " + s.user
 }
 
 // address is the URL that flags and environment name, which may leave redis:// away.

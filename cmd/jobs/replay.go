@@ -99,7 +99,7 @@ func (t *tool) deadReplayCommand() *cobra.Command {
 	f.flags(c, 0)
 	c.Flags().BoolVar(&all, "all", false, "every one")
 	c.Flags().BoolVar(&r.dry, "dry-run", false, "only say which it would be")
-	c.Flags().Var((*given)(&rate), "rate", "how fast: 50/s, 600/m, 100/h; else as fast as it goes")
+	c.Flags().Var((*given)(&rate), "rate", "how fast: 50/s or 50, 600/m, 100/h; else as fast as it goes")
 	c.Flags().StringArrayVar(&set, "set", nil, "correct a field: `name=value`; may be repeated")
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/stagedoor/jobs"
 )
 
 type scheduleJSON struct {
@@ -19,6 +20,14 @@ type scheduleJSON struct {
 	Workers    int        `json:"workers"`
 }
 
+// enqueued is the last tick that somebody enqueued: not one before which the schedule was new.
+func enqueued(s jobs.ScheduleState) time.Time {
+	if s.By == "" {
+		return time.Time{}
+	}
+	return s.Last
+}
+
 func (t *tool) scheduleListCommand() *cobra.Command {
 	return t.command("ls", "List the schedules that living workers follow", noArgs, func(ctx context.Context, _ []string) error {
 		all, err := t.client.Schedules(ctx)
@@ -29,13 +38,13 @@ func (t *tool) scheduleListCommand() *cobra.Command {
 		tab.row("NAME", "KIND", "EXPRESSION", "NEXT", "LAST", "ENQUEUED BY", "WORKERS")
 		for _, s := range all {
 			if t.json {
-				err := t.line(scheduleJSON{s.Name, s.Kind, s.Expression, utc(s.Next), utc(s.Last), s.By, s.Workers})
+				err := t.line(scheduleJSON{s.Name, s.Kind, s.Expression, utc(s.Next), utc(enqueued(s)), s.By, s.Workers})
 				if err != nil {
 					return err
 				}
 				continue
 			}
-			tab.row(s.Name, s.Kind, s.Expression, clock(s.Next), clock(s.Last), cmp.Or(s.By, "-"), fmt.Sprint(s.Workers))
+			tab.row(s.Name, s.Kind, s.Expression, clock(s.Next), clock(enqueued(s)), cmp.Or(s.By, "-"), fmt.Sprint(s.Workers))
 		}
 		if !t.json && len(all) > 0 {
 			if err := tab.print(t.out, width(t.out)); err != nil {

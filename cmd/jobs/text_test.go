@@ -112,7 +112,7 @@ func TestPace(t *testing.T) {
 			t.Errorf("%q is %s, %v, want %s", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"0/s", "1e-11/s", "0.01/h", "-1", "x", "5/x", "NaN", "Inf"} {
+	for _, text := range []string{"0/s", "50/d", "1e-11/s", "0.01/h", "-1", "x", "5/x", "NaN", "Inf"} {
 		if got, err := pace(text); err == nil {
 			t.Errorf("%q is %s", text, got)
 		}

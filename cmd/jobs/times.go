@@ -113,19 +113,27 @@ func age(d time.Duration) string {
 }
 
 // wait is for how long something is not due yet, with a word before it, or how late it is.
-func wait(d time.Duration, in string) string {
-	if d <= -time.Second {
+func wait(due, now time.Time, in string) string {
+	due = instantOf(due)
+	days := (due.Unix() - now.Unix()) / (24 * 60 * 60)
+	switch d := due.Sub(now); {
+	case d == math.MaxInt64: // a Duration ends after 292 years
+		return fmt.Sprintf("%s%dd", in, days)
+	case d == math.MinInt64:
+		return fmt.Sprintf("%dd late", -days)
+	case d <= -time.Second:
 		return age(-d) + " late"
+	default:
+		return in + age(d)
 	}
-	return in + age(d)
 }
 
-// clock is a time as tables have it, in the local time zone.
+// clock is a time as tables have it, in the local time zone, and no later than in JSON.
 func clock(at time.Time) string {
 	if at.IsZero() {
 		return "-"
 	}
-	return at.Local().Format("2006-01-02 15:04:05")
+	return instantOf(at).Local().Format("2006-01-02 15:04:05")
 }
 
 // utc is a time as JSON has it: none where it is zero.
@@ -150,7 +158,7 @@ func instantOf(at time.Time) time.Time {
 	return at
 }
 
-// pace is how often in a second, as 50/s, 600/m or 50; 0: as fast as it goes.
+// pace is the time between two, of how often: 50/s or 50, 600/m, 100/h; 0: as fast as it goes.
 func pace(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -159,7 +167,7 @@ func pace(text string) (time.Duration, error) {
 	per, ok := map[string]time.Duration{"": time.Second, "s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
 	n, err := strconv.ParseFloat(count, 64)
 	if err != nil || !ok || !(n > 0 && n <= 1e6) || float64(per)/n > float64(24*time.Hour) {
-		return 0, usage("the rate %q cannot be read: it is written as 50/s, 600/m or 100/h", text)
+		return 0, usage("the rate %q cannot be read: it is written as 50/s or 50, 600/m, 100/h", text)
 	}
 	return time.Duration(float64(per) / n), nil
 }

@@ -20,6 +20,7 @@ type workerJSON struct {
 	Lease   float64       `json:"lease_seconds"`
 	Started *time.Time    `json:"started,omitempty"`
 	Seen    *time.Time    `json:"seen,omitempty"`
+	Silent  bool          `json:"silent,omitempty"`
 	Owns    int64         `json:"owns"`
 	Running []runningJSON `json:"running"`
 }
@@ -38,11 +39,12 @@ func (t *tool) workersCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		now := t.now(ctx)
 		if !t.json {
-			return t.listWorkers(all, t.now(ctx))
+			return t.listWorkers(all, now)
 		}
 		for _, w := range all {
-			if err := t.line(workerOf(w)); err != nil {
+			if err := t.line(workerOf(w, now)); err != nil {
 				return err
 			}
 		}
@@ -50,10 +52,16 @@ func (t *tool) workersCommand() *cobra.Command {
 	})
 }
 
-func workerOf(w jobs.Worker) workerJSON {
+// isSilent reports whether a worker has not described itself for so long that it has been killed, or does not reach Redis:
+// one that lives does every two leases, with a renewal, of which there are eight in a lease.
+func isSilent(w jobs.Worker, now time.Time) bool {
+	return !w.Seen.IsZero() && w.Lease > 0 && now.Sub(w.Seen) > 2*w.Lease+w.Lease/8+time.Second
+}
+
+func workerOf(w jobs.Worker, now time.Time) workerJSON {
 	out := workerJSON{
 		Name: w.Name, Alive: !w.Seen.IsZero(), Host: w.Host, PID: w.PID, Slots: w.Slots, Kinds: w.Kinds, Lease: w.Lease.Seconds(),
-		Started: utc(w.Started), Seen: utc(w.Seen), Owns: w.Owns, Running: []runningJSON{},
+		Started: utc(w.Started), Seen: utc(w.Seen), Silent: isSilent(w, now), Owns: w.Owns, Running: []runningJSON{},
 	}
 	for _, r := range w.Running {
 		out.Running = append(out.Running, runningJSON{r.ID, r.Kind, r.Attempts, r.Entry, instantOf(r.Since)})
@@ -61,7 +69,8 @@ func workerOf(w jobs.Worker) workerJSON {
 	return out
 }
 
-// listWorkers has a line for a worker and, below it, one for each job that it runs.
+// listWorkers has a line for a worker and, below it, one for each job that it runs. What a silent one ran may run elsewhere
+// by now.
 func (t *tool) listWorkers(all []jobs.Worker, now time.Time) error {
 	var tab table
 	tab.row("WORKER", "HOST", "PID", "SLOTS", "UP", "SEEN", "KINDS")
@@ -70,10 +79,18 @@ func (t *tool) listWorkers(all []jobs.Worker, now time.Time) error {
 			tab.row(w.Name, "-", "-", "-", "-", "no process", fmt.Sprintf("still owns %d", w.Owns))
 			continue
 		}
+		mute, seen := isSilent(w, now), age(now.Sub(w.Seen))+" ago"
+		if mute {
+			seen = "silent for " + age(now.Sub(w.Seen))
+		}
 		tab.row(w.Name, w.Host, fmt.Sprint(w.PID), fmt.Sprintf("%d of %d", len(w.Running), w.Slots),
-			age(now.Sub(w.Started)), age(now.Sub(w.Seen))+" ago", strings.Join(w.Kinds, " "))
+			age(now.Sub(w.Started)), seen, strings.Join(w.Kinds, " "))
 		for _, r := range w.Running {
-			tab.row("  "+r.Kind, r.ID, "", "", "for "+age(now.Sub(r.Since)), fmt.Sprintf("attempt %d", r.Attempts+1))
+			attempt := fmt.Sprintf("attempt %d", r.Attempts+1)
+			if mute {
+				attempt = "last told"
+			}
+			tab.row("  "+r.Kind, r.ID, "", "", "for "+age(now.Sub(r.Since)), attempt)
 		}
 	}
 	if len(all) == 0 {

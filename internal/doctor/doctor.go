@@ -30,6 +30,8 @@ type Facts struct {
 	Keys   []Key
 	Depths *Depths // nil: unknown
 
+	Strange []string // kinds of delayed jobs that were put off since no worker that fetched them knew them
+
 	Listed    bool     // the rest is known
 	Workers   []Worker // consumers of the group
 	Stuck     []Stuck
@@ -44,7 +46,7 @@ type Key struct{ Name, Is, Want string }
 type Depths struct {
 	Ready, Dead int64
 	Oldest      time.Duration
-	Overdue     time.Duration // of the earliest that is delayed
+	Overdue     time.Duration // of the earliest that is delayed; negative: it is not due yet, 0: nothing is delayed
 	Stream      bool          // it is there
 	Group       bool
 }
@@ -53,6 +55,7 @@ type Depths struct {
 type Worker struct {
 	Name     string
 	Lease    time.Duration
+	Silent   time.Duration // since it last described itself; a living one does within two leases
 	Owns     int64
 	KeepDead int
 	Kinds    []string
@@ -74,7 +77,7 @@ type Schedule struct {
 func Examine(f Facts) []Finding {
 	var all []Finding
 	for _, look := range []func(Facts) []Finding{
-		version, role, eviction, memory, persistence, clocks, keys, group, workers, leases, ghosts, stuck, waiting, overdue, dead, schedules, unasked,
+		version, role, eviction, memory, persistence, clocks, keys, group, workers, silent, leases, ghosts, stuck, strange, waiting, overdue, dead, schedules, unasked,
 	} {
 		all = append(all, look(f)...)
 	}
@@ -195,6 +198,8 @@ func keys(f Facts) []Finding {
 func group(f Facts) []Finding {
 	switch {
 	case f.Depths == nil:
+	case !f.Depths.Stream && f.Depths.Overdue != 0:
+		return one(Warning, "start a worker: it makes the stream", "there is no stream: no job was ready yet, and no worker has run")
 	case !f.Depths.Stream:
 		return one(Warning, "is the prefix right? Else start a worker", "there is no stream: nothing was ever enqueued, and no worker has run")
 	case !f.Depths.Group:
@@ -220,8 +225,20 @@ func workers(f Facts) []Finding {
 		return fine("%s", count(n, "worker runs", "workers run"))
 	case f.Depths != nil && f.Depths.Ready > 0:
 		return one(Error, "start one", "no worker runs, and %s", count(int(f.Depths.Ready), "job is ready", "jobs are ready"))
+	case f.Depths != nil && f.Depths.Overdue >= tooLate:
+		return one(Error, "start one", "no worker runs, and the earliest delayed job is overdue by %s", f.Depths.Overdue.Round(time.Second))
 	}
 	return one(Warning, "start one, or what is delayed or scheduled will not run", "no worker runs")
+}
+
+func silent(f Facts) (all []Finding) {
+	for _, w := range living(f) {
+		if w.Silent > 2*w.Lease+w.Lease/8+time.Second {
+			all = append(all, one(Warning, "if it was killed, others have its jobs by now; else look whether it is paused, or cannot reach Redis",
+				"%s has been silent for %s", w.Name, w.Silent.Round(time.Second))...)
+		}
+	}
+	return all
 }
 
 func leases(f Facts) []Finding {
@@ -287,6 +304,14 @@ func stuck(f Facts) []Finding {
 	return all
 }
 
+func strange(f Facts) []Finding {
+	if len(f.Strange) == 0 {
+		return nil
+	}
+	return one(Warning, "start a worker that handles them; after an hour their jobs are dead-lettered",
+		"jobs are put off again and again, since no worker that fetched them knew their kinds: %s", list(f.Strange))
+}
+
 func waiting(f Facts) []Finding {
 	const long = 5 * time.Minute
 	if len(living(f)) == 0 || f.Depths == nil || f.Depths.Oldest < long {
@@ -295,9 +320,12 @@ func waiting(f Facts) []Finding {
 	return one(Warning, "more slots, more workers or faster handlers", "the oldest job that is ready has waited for %s", f.Depths.Oldest.Round(time.Second))
 }
 
-// overdue is what no worker promotes, though each tries once a second.
+// tooLate is what no delayed job is where one worker promotes: each tries once a second.
+const tooLate = time.Minute
+
+// overdue is what no worker promotes, though some run.
 func overdue(f Facts) []Finding {
-	if len(living(f)) == 0 || f.Depths == nil || f.Depths.Overdue < time.Minute {
+	if len(living(f)) == 0 || f.Depths == nil || f.Depths.Overdue < tooLate {
 		return nil
 	}
 	return one(Error, "look at the workers' logs for the promote loop; is its Healthy asked?",

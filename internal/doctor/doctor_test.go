@@ -31,6 +31,7 @@ func TestExamineAHealthyQueue(t *testing.T) {
 	t.Parallel()
 	queue := healthy()
 	queue.Depths.Overdue = 2 * time.Second // it waits for the next promote
+	queue.Workers[0].Silent = 24 * time.Second
 	for _, f := range doctor.Examine(queue) {
 		if f.Level != doctor.Fine || f.Advice != "" {
 			t.Errorf("%+v", f)
@@ -73,18 +74,25 @@ func TestExamineFinds(t *testing.T) {
 		"our clock is early":    {func(f *doctor.Facts) { f.Skew = 3 * time.Second }, doctor.Warning, "3s ahead|NTP"},
 		"a wrong type":          {func(f *doctor.Facts) { f.Keys[1].Is = "list" }, doctor.Error, `"delayed" holds a list|prefix`},
 		"no stream":             {func(f *doctor.Facts) { f.Depths = &doctor.Depths{} }, doctor.Warning, "no stream|prefix"},
-		"no group":              {func(f *doctor.Facts) { f.Depths.Group = false }, doctor.Error, "no group|start"},
-		"no worker":             {func(f *doctor.Facts) { f.Workers = nil }, doctor.Error, "no worker runs, and 3 jobs are ready|start"},
-		"no worker, no job":     {func(f *doctor.Facts) { f.Workers, f.Depths.Ready = nil, 0 }, doctor.Warning, "no worker runs|delayed"},
-		"two leases":            {func(f *doctor.Facts) { f.Workers[0].Lease = time.Second }, doctor.Error, "a has 1s, b has 12s|same"},
-		"a ghost":               {func(f *doctor.Facts) { f.Workers[0] = doctor.Worker{Name: "a", Owns: 2} }, doctor.Warning, `with 2 jobs: "a"|takes their jobs over`},
-		"stuck":                 {func(f *doctor.Facts) { f.Stuck = []doctor.Stuck{{"a", "mail", time.Hour}, {"a", "mail", time.Minute}} }, doctor.Warning, "2 entries|of a for up to 1h|last delivery"},
-		"stuck, no handler":     {func(f *doctor.Facts) { f.Stuck = []doctor.Stuck{{"a", "pdf", time.Hour}} }, doctor.Warning, `1 entry|handles "pdf"`},
-		"long waits":            {func(f *doctor.Facts) { f.Depths.Oldest = time.Hour }, doctor.Warning, "1h0m0s|slots"},
-		"many dead":             {func(f *doctor.Facts) { f.Depths.Dead = 9000 }, doctor.Warning, "9000|KeepDead"},
-		"too many dead":         {func(f *doctor.Facts) { f.Depths.Dead = 10_000 }, doctor.Error, "oldest is lost|KeepDead"},
-		"dead, two limits":      {func(f *doctor.Facts) { f.Depths.Dead, f.Workers[0].KeepDead = 300, 300 }, doctor.Error, "300 dead letters|oldest is lost"},
-		"dead, limits in turn":  {func(f *doctor.Facts) { f.Depths.Dead, f.Workers[1].KeepDead = 280, 300 }, doctor.Warning, "280 dead letters, of at most 300"},
+		"no stream, but delayed": {func(f *doctor.Facts) { f.Depths = &doctor.Depths{Overdue: -time.Hour} }, doctor.Warning,
+			"no stream: no job was ready yet|start a worker: it makes the stream"},
+		"no group":          {func(f *doctor.Facts) { f.Depths.Group = false }, doctor.Error, "no group|start"},
+		"no worker":         {func(f *doctor.Facts) { f.Workers = nil }, doctor.Error, "no worker runs, and 3 jobs are ready|start"},
+		"no worker, no job": {func(f *doctor.Facts) { f.Workers, f.Depths.Ready = nil, 0 }, doctor.Warning, "no worker runs|delayed"},
+		"no worker, job overdue": {func(f *doctor.Facts) { f.Workers, f.Depths.Ready, f.Depths.Overdue = nil, 0, 2*time.Minute }, doctor.Error,
+			"no worker runs, and the earliest delayed job is overdue by 2m0s|start one"},
+		"no worker, job due":   {func(f *doctor.Facts) { f.Workers, f.Depths.Ready, f.Depths.Overdue = nil, 0, 2*time.Second }, doctor.Warning, "no worker runs|delayed"},
+		"a silent worker":      {func(f *doctor.Facts) { f.Workers[0].Silent = 45 * time.Second }, doctor.Warning, "a has been silent for 45s|killed"},
+		"an unknown kind":      {func(f *doctor.Facts) { f.Strange = []string{"pdf"} }, doctor.Warning, `"pdf"|start a worker`},
+		"two leases":           {func(f *doctor.Facts) { f.Workers[0].Lease = time.Second }, doctor.Error, "a has 1s, b has 12s|same"},
+		"a ghost":              {func(f *doctor.Facts) { f.Workers[0] = doctor.Worker{Name: "a", Owns: 2} }, doctor.Warning, `with 2 jobs: "a"|takes their jobs over`},
+		"stuck":                {func(f *doctor.Facts) { f.Stuck = []doctor.Stuck{{"a", "mail", time.Hour}, {"a", "mail", time.Minute}} }, doctor.Warning, "2 entries|of a for up to 1h|last delivery"},
+		"stuck, no handler":    {func(f *doctor.Facts) { f.Stuck = []doctor.Stuck{{"a", "pdf", time.Hour}} }, doctor.Warning, `1 entry|handles "pdf"`},
+		"long waits":           {func(f *doctor.Facts) { f.Depths.Oldest = time.Hour }, doctor.Warning, "1h0m0s|slots"},
+		"many dead":            {func(f *doctor.Facts) { f.Depths.Dead = 9000 }, doctor.Warning, "9000|KeepDead"},
+		"too many dead":        {func(f *doctor.Facts) { f.Depths.Dead = 10_000 }, doctor.Error, "oldest is lost|KeepDead"},
+		"dead, two limits":     {func(f *doctor.Facts) { f.Depths.Dead, f.Workers[0].KeepDead = 300, 300 }, doctor.Error, "300 dead letters|oldest is lost"},
+		"dead, limits in turn": {func(f *doctor.Facts) { f.Depths.Dead, f.Workers[1].KeepDead = 280, 300 }, doctor.Warning, "280 dead letters, of at most 300"},
 		"no tick": {func(f *doctor.Facts) {
 			f.Schedules[0].Last = now.Add(-2 * time.Minute)
 			f.Schedules[0].Next = now.Add(-time.Minute)
@@ -118,6 +126,20 @@ func all(text string, parts []string) bool {
 		}
 	}
 	return true
+}
+
+// What is delayed was enqueued, under this very prefix, whether it is due or not.
+func TestExamineWhereAllIsDelayed(t *testing.T) {
+	t.Parallel()
+	for _, overdue := range []time.Duration{-time.Hour, time.Hour} {
+		f := healthy()
+		f.Workers, f.Depths = nil, &doctor.Depths{Overdue: overdue}
+		for _, found := range doctor.Examine(f) {
+			if text := found.What + found.Advice; strings.Contains(text, "ever enqueued") || strings.Contains(text, "prefix") {
+				t.Errorf("overdue by %s: %+v", overdue, found)
+			}
+		}
+	}
 }
 
 // How many dead letters are kept is the workers' to say, of those that live.
