@@ -3,9 +3,10 @@
 // one, in milliseconds.
 //
 // New gives a queue whose clock only the test moves: nothing runs until Drain or Advance is
-// called, and a handler may use real servers meanwhile. Bubble runs a whole worker inside a
-// testing/synctest bubble, where time.Sleep is how time passes; no real network goes in
-// there. Run takes one job through one attempt.
+// called, a handler may use real servers meanwhile, and two days of Advance cost milliseconds.
+// Bubble runs a whole worker inside a testing/synctest bubble, where time.Sleep is how time
+// passes; no real network goes in there, and an hour costs seconds: it is for seconds and
+// minutes, New for days. Run takes one job through one attempt.
 package jobstest
 
 import (
@@ -162,7 +163,8 @@ func (q *Queue) begin() {
 }
 
 // Drain runs what is ready, and what that makes ready, until nothing is. Time stands still:
-// what is delayed stays where it is.
+// what is delayed stays where it is, and what a job meanwhile enqueues for a time that is past
+// waits for the next Drain or Advance.
 func (q *Queue) Drain() {
 	q.t.Helper()
 	if q.bubble {
@@ -290,8 +292,13 @@ func (q *Queue) Done() []jobs.Job {
 }
 
 // Bubble runs f in a testing/synctest bubble with a worker running: time.Sleep and Advance
-// pass time, at once and for every clock in there. What setup registers is what the worker
-// knows. No real network may be used inside.
+// pass time for every clock in there. Nobody waits for that time, but the worker lives through
+// all of it, and asks its Redis several times a second: an hour costs about two seconds of the
+// machine's, two days some minutes. For long times take New, whose Advance goes from what is
+// due to what is due.
+//
+// What setup registers is what the worker knows; like New's it runs one job at a time unless
+// cfg.Slots says otherwise. No real network may be used inside.
 func Bubble(t *testing.T, cfg jobs.Config, setup func(q *Queue), f func(t *testing.T, q *Queue)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -90,8 +90,11 @@ func Example() {
 	}
 	fmt.Println("points of order 4471:", points)
 	cancel()
-	<-ended
-	<-ended
+	for range 2 {
+		if err := <-ended; err != nil {
+			log.Fatal(err)
+		}
+	}
 	// Output:
 	// order 4471 is placed
 	// points of order 4471: 10

@@ -282,10 +282,10 @@ func TestARefusalInPartIsNotRepeated(t *testing.T) {
 			f.await(1)
 			must(t, f.rdb.Set(t.Context(), f.prefix+key, "x", 0).Err())
 			tx := f.begin()
+			_, err := tx.Exec(t.Context(), refused) // in front, since a batch that has failed is halved
+			must(t, err)
 			job := act.Job(nil)
 			must(t, f.box.Enqueue(t.Context(), tx, job))
-			_, err := tx.Exec(t.Context(), refused)
-			must(t, err)
 			must(t, tx.Commit(t.Context()))
 			f.eventually("it is tried", func() bool { return count(f.published(), job.ID) > 0 })
 			before := sent.n.Load()
@@ -295,6 +295,33 @@ func TestARefusalInPartIsNotRepeated(t *testing.T) {
 				t.Errorf("the job that was not refused is in the queue %d times", n)
 			}
 		})
+	}
+}
+
+// What PostgreSQL will not mark is not published: it would be in the queue once more with each try.
+func TestWhatCannotBeMarkedIsNotPublished(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, servers.NewPostgres(t), servers.NewRedis(t).Addr(), "") // the trigger is in no other's way
+	var log journal
+	f.relay(outbox.RelayConfig{Logger: log.logger(t)})
+	f.commit(act.Job(nil))
+	f.await(1)
+	sql := func(text string) {
+		_, err := f.pool.Exec(t.Context(), text)
+		must(t, err)
+	}
+	sql(`CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100'; END $$`)
+	sql(`CREATE TRIGGER full_disk BEFORE UPDATE ON jobs.outbox FOR EACH ROW EXECUTE FUNCTION full_disk()`)
+	f.commit(many(8)...)
+	f.eventually("it is refused", func() bool { return strings.Contains(log.String(), "53100") })
+	if n := len(f.entries()); n != 1 {
+		t.Errorf("%d entries of one row that could be marked", n)
+	}
+	sql(`DROP TRIGGER full_disk ON jobs.outbox`)
+	f.await(9)
+	f.eventually("all is marked", func() bool { return f.lag().Rows == 0 })
+	if n := len(f.entries()); n != 9 {
+		t.Errorf("%d entries of 9 rows", n)
 	}
 }
 

@@ -7,6 +7,8 @@
 //		return outbox.Enqueue(ctx, tx, sendTickets.Job(Tickets{OrderID: id}))
 //	})
 //
+// Every worker runs a Relay beside its Runner, and ends where Run returns an error: else what is committed waits.
+//
 // # What is promised
 //
 // A committed row becomes at least one entry of the queue, as a job whose ID is the row's outbox_id, oldest first; a row

@@ -109,16 +109,16 @@ func newStatements(o Outbox) statements {
 	return statements{
 		begin: begin + fmt.Sprintf(`SELECT WHERE pg_try_advisory_xact_lock(1886547833, %d)`, int32(key.Sum32())),
 		read:  read,
-		mark:  `UPDATE ` + table + ` SET published_at = clock_timestamp() WHERE ctid = ANY ('{%s}'); COMMIT`,
+		mark:  `UPDATE ` + table + ` SET published_at = clock_timestamp() WHERE ctid = ANY ('{%s}')`,
 		try:   begin + fmt.Sprintf(read, 0, 0) + `; UPDATE ` + o.table("outbox") + ` SET published_at = NULL WHERE false; ROLLBACK`,
 	}
 }
 
 // Run carries rows until ctx ends, and then returns nil, a row that is on its way carried to its end.
 //
-// Before it has worked for the first time Run returns at once for what waiting does not mend: a table or a right that is
-// missing, a wrong password, and of Redis what jobs.Runner.Run returns for. All else, at any time, it waits out: either
-// server may be down when Run is called and go away at any time. A Relay runs once.
+// Before it has worked for the first time Run returns at once for what waiting does not mend, and logs it: a table or a
+// right that is missing, a wrong password, and of Redis what jobs.Runner.Run returns for. All else, at any time, it
+// waits out: either server may be down when Run is called and go away at any time. A Relay runs once.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.started.CompareAndSwap(false, true) {
 		return errors.New("outbox: a Relay runs once")
@@ -152,6 +152,8 @@ func (r *Relay) prepare(ctx context.Context) (ready bool, err error) {
 			r.pace.Over()
 			return true, nil
 		case final(err):
+			// Said here, too: what a worker beside it does goes on, and who calls Run in a goroutine may not look.
+			r.cfg.Logger.Error("outbox: the relay cannot start", "err", err)
 			return false, fmt.Errorf("outbox: Run: %w", err)
 		case ctx.Err() == nil:
 			loops.Sleep(ctx, r.pace.Met(err))
@@ -252,10 +254,14 @@ func (r *Relay) carry(ctx context.Context) (mine bool, err error) {
 	defer clear(rows)
 	writing, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer stop()
+	// Marked first: where PostgreSQL refuses that (a full disk, an index that is being made), nothing is published yet.
+	if _, err := conn.Exec(writing, fmt.Sprintf(r.sql.mark, addresses(rows))); err != nil {
+		return true, err
+	}
 	if err := r.publish(writing, rows); err != nil {
 		return true, err
 	}
-	_, err = conn.Exec(writing, fmt.Sprintf(r.sql.mark, addresses(rows)))
+	_, err = conn.Exec(writing, "COMMIT")
 	return true, err
 }
 
@@ -325,7 +331,8 @@ func (r *Relay) bury(ctx context.Context, letters []map[string]string) error {
 		return err
 	}
 	for _, m := range letters {
-		r.cfg.Logger.Error("jobs: dead-lettered", "id", m["outbox_id"], "kind", m["kind"], "err", m["error"])
+		job := jobs.Job{ID: m["outbox_id"], Kind: m["kind"], RequestID: m["request_id"], Trace: m["trace"]}
+		r.cfg.Logger.Error("jobs: dead-lettered", "job", job, "reason", jobs.ReasonUndecodable, "err", m["error"])
 	}
 	if dropped > 0 {
 		r.cfg.Logger.Warn("jobs: the oldest dead letters were dropped", "dropped", dropped, "kept", r.cfg.KeepDead)

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,6 +51,7 @@ type Report struct {
 	Moved  map[string]int   // by state
 	Left   map[string]int   // by type: it is in no Convert's charge
 	Failed map[string]error // by task ID: it is where it was
+	Others []string         // asynq's queues that were not named
 	dry    bool
 }
 
@@ -65,10 +68,14 @@ func (r Report) String() string {
 	for id, err := range r.Failed {
 		fmt.Fprintf(&b, "\n  task %q is left: %q", id, err.Error())
 	}
+	if len(r.Others) > 0 {
+		fmt.Fprintf(&b, "\n  not named, and left: %s", strings.Join(r.Others, ", "))
+	}
 	return b.String()
 }
 
-// Pass moves what there is now. It may be repeated as often as one likes.
+// Pass moves what there is now. It may be repeated as often as one likes. A queue that asynq does not have is an error,
+// before anything moves but what a bridge that died had begun.
 func (b *Bridge) Pass(ctx context.Context, queues ...string) (Report, error) {
 	r := Report{Moved: map[string]int{}, Left: map[string]int{}, Failed: map[string]error{}, dry: b.dry}
 	if !b.dry {
@@ -80,6 +87,11 @@ func (b *Bridge) Pass(ctx context.Context, queues ...string) (Report, error) {
 			return r, err
 		}
 	}
+	others, err := b.others(queues)
+	if err != nil {
+		return r, err
+	}
+	r.Others = others
 	for _, queue := range queues {
 		for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
 			b.source.ListArchivedTasks, b.source.ListRetryTasks, b.source.ListScheduledTasks, b.source.ListPendingTasks,
@@ -92,16 +104,39 @@ func (b *Bridge) Pass(ctx context.Context, queues ...string) (Report, error) {
 	return r, nil
 }
 
+// others are asynq's queues beside these, each of which it must have.
+func (b *Bridge) others(queues []string) ([]string, error) {
+	all, err := b.source.Queues()
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(all)
+	for _, queue := range queues {
+		if !slices.Contains(all, queue) {
+			return nil, fmt.Errorf("asynq has no queue %q, only %s", queue, quoted(all))
+		}
+	}
+	return slices.DeleteFunc(all, func(queue string) bool { return slices.Contains(queues, queue) }), nil
+}
+
+func quoted(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	text := make([]string, len(names))
+	for i, name := range names {
+		text[i] = strconv.Quote(name)
+	}
+	return strings.Join(text, ", ")
+}
+
 // each moves what a list has. What stays there is passed by.
 func (b *Bridge) each(ctx context.Context, r Report, queue string, list func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error)) error {
 	const size = 100
 	left := map[string]bool{}
 	for page := 1; ; {
 		tasks, err := list(queue, asynq.PageSize(size), asynq.Page(page))
-		if errors.Is(err, asynq.ErrQueueNotFound) || err == nil && len(tasks) == 0 {
-			return nil
-		}
-		if err != nil {
+		if err != nil || len(tasks) == 0 {
 			return err
 		}
 		gone := 0

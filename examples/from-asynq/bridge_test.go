@@ -132,7 +132,7 @@ func TestEveryStateMoves(t *testing.T) {
 	if n, err := y.rdb.Exists(t.Context(), "new:jobs", "new:delayed", "new:jobs:dead").Result(); n != 0 || err != nil {
 		t.Fatalf("a dry run has moved something: %d, %v", n, err)
 	}
-	report, err = y.bridge().Pass(t.Context(), "default", "no such queue")
+	report, err = y.bridge().Pass(t.Context(), "default")
 	must(t, err)
 	if got := report.String(); !strings.HasPrefix(got, "moved 1 archived, 1 retry, 1 scheduled, 2 pending\n") || report.Left["unheard:of"] != 1 || report.Failed["bad"] == nil {
 		t.Errorf("it says %s", got)
@@ -187,6 +187,50 @@ func (y *yard) arrived(due time.Time) {
 		t.Errorf("%d dead letters", dead)
 	}
 	y.ran("pending", "archived", "resize")
+}
+
+// What is typed wrong is an error, and no "moved 0": somebody would take asynq away.
+func TestQueuesAreNamedAsAsynqHasThem(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	for _, queue := range []string{"default", "critical", "low"} {
+		y.enqueue("in "+queue, map[string]any{}, asynq.Queue(queue))
+	}
+	url := "redis://" + y.rdb.Options().Addr
+	run := func(args ...string) (string, error) {
+		var out strings.Builder
+		err := run(t.Context(), &out, append([]string{"-asynq", url, "-redis", url, "-prefix", "new:"}, args...))
+		return out.String(), err
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-queues", "critical, defualt"}, `asynq has no queue "defualt", only "critical", "default", "low"`},
+		{[]string{"-queues", "critical,"}, `asynq has no queue ""`},
+		{[]string{"default", "-dry-run"}, `["default" "-dry-run"]`},
+		{[]string{"-dry-run", "default"}, `["default"]`},
+	} {
+		if out, err := run(c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %s; it says %s", c.args, err, c.want, out)
+		}
+	}
+	if n, err := y.rdb.Exists(t.Context(), "new:jobs").Result(); n != 0 || err != nil {
+		t.Fatalf("something has moved all the same: %d, %v", n, err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"-dry-run", "would move 0 archived, 0 retry, 0 scheduled, 2 pending\n  not named, and left: low\n"},
+		{"-dry-run=false", "moved 0 archived, 0 retry, 0 scheduled, 2 pending\n  not named, and left: low\n"},
+	} {
+		out, err := run(c.args, "-queues", "default, critical")
+		if must(t, err); out != c.want {
+			t.Errorf("%s: it says %s", c.args, out)
+		}
+	}
+	out, err := run("-queues", "default,critical,low")
+	if must(t, err); out != "moved 0 archived, 0 retry, 0 scheduled, 1 pending\n" {
+		t.Errorf("it says %s", out)
+	}
 }
 
 // ran checks that a worker runs exactly these, as they were meant.

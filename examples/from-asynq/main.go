@@ -55,11 +55,14 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	from := flags.String("asynq", "redis://127.0.0.1:6379", "`URL` of asynq's Redis")
 	to := flags.String("redis", "redis://127.0.0.1:6379", "`URL` of the Redis of package jobs; it may be the same")
 	prefix := flags.String("prefix", "", "jobs.Options.Prefix")
-	queues := flags.String("queues", "default", "asynq's queues")
+	queues := flags.String("queues", "default", "asynq's queues, with commas between them")
 	follow := flags.Duration("follow", 0, "go on, and look again after so long")
 	dry := flags.Bool("dry-run", false, "only count what would move")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if flags.NArg() > 0 { // flags that come after it would not be read, -dry-run among them
+		return fmt.Errorf("what is meant by %q? There are only flags, and nothing was done", flags.Args())
 	}
 	b, err := open(*from, *to, *prefix)
 	if err != nil {
@@ -67,8 +70,12 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer b.close()
 	b.dry = *dry
+	names := strings.Split(*queues, ",")
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
+	}
 	for {
-		report, err := b.Pass(ctx, strings.Split(*queues, ",")...)
+		report, err := b.Pass(ctx, names...)
 		fmt.Fprintln(out, report)
 		if err != nil || *follow == 0 {
 			return err

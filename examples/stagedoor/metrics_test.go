@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/servers"
 )
@@ -57,6 +58,14 @@ func TestPrometheusSeesTheShop(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.finds(rules["JobsNoWorker"])
+	p.finds(`outbox_lag_seconds == 0 and on (instance) outbox_waiting == 0`)
+	err = pgx.BeginFunc(t.Context(), s.office.db, func(tx pgx.Tx) error {
+		return s.office.outbox.Enqueue(t.Context(), tx, purgeOutbox.Job(jobs.None{})) // and no relay runs
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.finds(`outbox_lag_seconds > 0 and on (instance) outbox_waiting == 1`)
 	if found := p.query(`ALERTS{alertname="JobsDead"}`); len(found) > 0 {
 		t.Fatalf("an alert before anything is dead: %v", found)
 	}
@@ -65,6 +74,7 @@ func TestPrometheusSeesTheShop(t *testing.T) {
 	p.finds(`jobs_depth{jobs_state="dead"} == 1`)
 	p.finds(`ALERTS{alertname="JobsDead", alertstate="firing"}`)
 	p.finds(`jobs_workers == 1`)
+	p.finds(`outbox_lag_seconds == 0 and on (instance) outbox_waiting == 0`)
 	t.Run("alert rules", func(t *testing.T) { p.alertsFind(t, rules) })
 	t.Run("dashboard", func(t *testing.T) { p.dashboardFinds(t, "../../telemetry/dashboard.json") })
 }
