@@ -26,6 +26,7 @@ package telemetry
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/stagedoor/jobs"
@@ -44,7 +45,8 @@ type Options struct {
 	TracerProvider trace.TracerProvider // nil: otel.GetTracerProvider()
 
 	// Prefix is the one of jobs.Options: with it the queue is named in
-	// messaging.destination.name, so that two queues are told apart.
+	// messaging.destination.name, so that two queues are told apart. Where it is another,
+	// Client tells OpenTelemetry's error handler.
 	Prefix string
 
 	// Timeout is how long a collection may wait for Redis; 0: 5 s.
@@ -56,6 +58,7 @@ type Options struct {
 type Telemetry struct {
 	metrics *metrics
 	tracer  trace.Tracer
+	prefix  string
 	queue   []attribute.KeyValue // what every point and span says of the queue
 	timeout time.Duration
 	kinds   kinds
@@ -79,6 +82,7 @@ func New(o Options) *Telemetry {
 		metrics: newMetrics(meter),
 		tracer:  o.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
 		queue:   []attribute.KeyValue{semconv.MessagingSystemKey.String("redis"), semconv.MessagingDestinationName(o.Prefix + "jobs")},
+		prefix:  o.Prefix,
 		timeout: o.Timeout,
 	}
 	t.kinds.met = t.zero
@@ -90,6 +94,9 @@ func New(o Options) *Telemetry {
 func (t *Telemetry) Client(o jobs.Options) jobs.Options {
 	if t == nil {
 		return o
+	}
+	if o.Prefix != t.prefix {
+		otel.Handle(fmt.Errorf("telemetry: the queue's prefix is %q, and that of telemetry.Options %q: it is taken for another queue", o.Prefix, t.prefix))
 	}
 	own := o.Annotate
 	o.Annotate = func(ctx context.Context, j *jobs.Job) {

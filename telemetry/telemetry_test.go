@@ -16,6 +16,7 @@ import (
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/servers"
 	"github.com/stagedoor/jobs/telemetry"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -324,4 +325,20 @@ func kindsOf(points map[string]float64, metric string) (kinds []string) {
 	}
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
+}
+
+// Two queues of one name would overwrite each other's figures.
+func TestAPrefixThatIsForgottenIsTold(t *testing.T) {
+	var told []error
+	before := otel.GetErrorHandler()
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { told = append(told, err) }))
+	defer otel.SetErrorHandler(before)
+	telemetry.New(telemetry.Options{Prefix: "b:"}).Client(jobs.Options{Prefix: "b:"})
+	if len(told) > 0 {
+		t.Errorf("told: %v", told)
+	}
+	telemetry.New(telemetry.Options{}).Client(jobs.Options{Prefix: "a:"})
+	if len(told) != 1 || !strings.Contains(told[0].Error(), `"a:"`) {
+		t.Errorf("told: %v", told)
+	}
 }
