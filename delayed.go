@@ -29,7 +29,7 @@ func (c *Client) Delayed() *Delayed { return &Delayed{c.store} }
 type DelayedJob struct {
 	Job
 	Due       time.Time
-	LastError string // why the last attempt failed, where it waits for a retry
+	LastError string // why it waits: the last attempt failed, or no worker that fetched it knew its kind
 	Cursor    string // its place, for ListAfter
 }
 
@@ -58,7 +58,14 @@ func read(m store.Member) (DelayedJob, bool) {
 	}
 	job, err := parse("", m.Fields)
 	job.Fields = record.Arguments(m.Fields)
-	return DelayedJob{Job: job, Due: m.Due, LastError: m.Fields["last_error"]}, err == nil
+	return DelayedJob{Job: job, Due: m.Due, LastError: lastError(m.Fields)}, err == nil
+}
+
+func lastError(m Fields) string {
+	if since, err := strconv.ParseInt(m["unknown_since"], 10, 64); err == nil {
+		return fmt.Sprintf("%s: no worker that fetched it has known it since %s", ReasonUnknownKind, time.Unix(since, 0).UTC().Format(time.RFC3339))
+	}
+	return m["last_error"]
 }
 
 // ListFrom yields what is due at from or later, the earliest first; the zero time: all. Its
@@ -195,6 +202,7 @@ const promoteWake = time.Second
 func (r *Runner) promote(ctx context.Context) (time.Duration, error) {
 	const page = 100
 	for {
+		r.loops["promote"].Beat() // all that is due is one step
 		clock, due, err := r.store.Earliest(ctx)
 		if err != nil {
 			return 0, err
@@ -216,21 +224,25 @@ func (r *Runner) promote(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// move moves due members: jobs to the stream, rubbish to the dead letters.
+// move moves due members: jobs to the stream, then rubbish to the dead letters.
 func (r *Runner) move(ctx context.Context, members []store.Member) error {
-	good := members[:0:0]
+	var good, bad []store.Member
 	for _, m := range members {
 		if m.Err == nil {
 			good = append(good, m)
-			continue
-		}
-		if err := r.buryMember(ctx, m); err != nil {
-			return err
+		} else {
+			bad = append(bad, m)
 		}
 	}
 	moved, err := r.store.Promote(ctx, good)
 	if moved > 0 {
 		r.observe(Event{What: EventPromoted, Late: max(0, r.store.Clock().Sub(good[0].Due))})
+	}
+	for _, m := range bad {
+		if err != nil {
+			break
+		}
+		err = r.buryMember(ctx, m)
 	}
 	return err
 }

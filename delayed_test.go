@@ -426,3 +426,45 @@ func TestDelayedJobsThatShareAnID(t *testing.T) {
 		}
 	})
 }
+
+// A worker that is far from its Redis and works off what has gathered is busy, and not stuck.
+func TestPromotingForMinutesIsHealthy(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		const gathered = 2_000
+		for i := range gathered {
+			q.addDelayed(1, fmt.Sprintf(`{"kind":"elsewhere","job_id":"%d"}`, i))
+		}
+		w := q.hire(jobs.Config{Slots: 1}, handle(once, func(ctx context.Context, _ jobs.Fields) error { <-ctx.Done(); return nil }))
+		q.enqueue(once.Job(nil)) // it fills the slot
+		time.Sleep(time.Second)
+		w.far(1500 * time.Millisecond)
+		began := time.Now()
+		for ; q.stats().Delayed > 0; time.Sleep(time.Second) {
+			must(t, w.Healthy())
+		}
+		if took := time.Since(began); took < 90*time.Second {
+			t.Errorf("moved within %s: too soon to tell", took)
+		}
+	})
+}
+
+func TestGarbageThatCannotBeBuriedHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs runs
+		q.hire(jobs.Config{}, handle(once, record[jobs.Fields](&rs)))
+		must(t, q.rdb.Set(t.Context(), q.key("jobs:dead"), "another program's", 0).Err())
+		q.addDelayed(1, "not-a-job")
+		q.enqueue(once.Job(nil).In(time.Second))
+		time.Sleep(10 * time.Second)
+		if len(rs.all()) != 1 {
+			t.Errorf("%d runs", len(rs.all()))
+		}
+		must(t, q.rdb.Del(t.Context(), q.key("jobs:dead")).Err())
+		time.Sleep(10 * time.Second)
+		if dead := q.dead(); len(dead) != 1 {
+			t.Errorf("buried: %+v", dead)
+		}
+	})
+}

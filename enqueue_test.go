@@ -261,6 +261,28 @@ func TestALargerCallSaysHowFarItCame(t *testing.T) {
 	})
 }
 
+// A transaction that Redis carries out by half: the error says of how many that is not known.
+func TestATransactionThatIsHalfRefused(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, q *queue) {
+		must(t, q.rdb.Set(t.Context(), q.key("delayed"), "x", 0).Err())
+		now, later := once.Job(nil), once.Job(nil).In(time.Hour)
+		for _, c := range []struct {
+			jobs              []jobs.Job
+			queued, uncertain int
+			says              string
+		}{
+			{[]jobs.Job{now, now, later}, 2, 0, "(the first 2 are in)"},
+			{[]jobs.Job{now, later, now, later}, 1, 2, "(the first 1 are in) (of 2 it is not known whether they are in)"},
+		} {
+			failed := q.refused(c.jobs...)
+			if failed.Queued != c.queued || failed.Uncertain != c.uncertain || !strings.Contains(failed.Error(), "WRONGTYPE") || !strings.HasSuffix(failed.Error(), c.says) {
+				t.Errorf("%+v: %v; want %+v", *failed, failed, c)
+			}
+		}
+	})
+}
+
 func TestEnqueueingAgainIsHarmlessWhereItWaits(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, q *queue) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,6 +135,35 @@ func TestWorkerLivesThroughAFailover(t *testing.T) {
 		}
 	}
 	t.Logf("%d jobs were replicated before the kill, lost: 0, runs done twice: %d", len(want), again)
+}
+
+// A managed Redis swaps roles: the old master lives on as a replica and keeps its connections, and
+// its name leads to the new one. A worker and a producer follow it.
+func TestWorkerFollowsTheName(t *testing.T) {
+	t.Parallel()
+	old, next := servers.NewRedis(t), servers.NewRedis(t)
+	var now atomic.Pointer[servers.Redis]
+	now.Store(old)
+	follow := func() *redis.Client {
+		rdb := redis.NewClient(&redis.Options{Addr: "queue:6379", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", now.Load().Addr())
+		}})
+		t.Cleanup(func() { _ = rdb.Close() })
+		return rdb
+	}
+	q, producer := newQueue(t, follow(), ""), newQueue(t, follow(), "")
+	var rs runs
+	q.start(jobs.Config{Lease: lease}, handle(once, record[jobs.Fields](&rs)))
+	producer.enqueue(many(20)...)
+	rs.wait(t, 20)
+	q.idle()
+	host, port, err := net.SplitHostPort(next.Addr())
+	must(t, err)
+	now.Store(next)
+	must(t, old.Client(t).Do(t.Context(), "replicaof", host, port).Err())
+	pair := many(2)
+	within(t, prompt, "two are enqueued", func() bool { return producer.Enqueue(t.Context(), pair...) == nil })
+	within(t, prompt, "they run", func() bool { return rs.of(pair[0].ID) == 1 && rs.of(pair[1].ID) == 1 })
 }
 
 // kills is for a report that says more than one kill can.

@@ -434,9 +434,10 @@ func TestWorkersWithoutAProcess(t *testing.T) {
 func TestSchedulesAndRunningOneByHand(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, q *queue) {
+		const period = 10_000 * time.Hour // no tick comes while the test runs
 		var rs runs
-		sweep := jobs.Periodic{Name: "sweep", When: jobs.Every(time.Hour), Job: once.Job(jobs.Fields{"area": "\xff\x00west"})}
-		night := jobs.Periodic{When: jobs.Daily(3, 0), Job: once.Job(nil)}
+		sweep := jobs.Periodic{Name: "sweep", When: jobs.Every(period), Job: once.Job(jobs.Fields{"area": "\xff\x00west"})}
+		night := jobs.Periodic{When: jobs.Every(period), Job: once.Job(nil)}
 		add := func(ps ...jobs.Periodic) func(*jobs.Runner) {
 			return func(r *jobs.Runner) {
 				for _, p := range ps {
@@ -456,12 +457,12 @@ func TestSchedulesAndRunningOneByHand(t *testing.T) {
 			return len(s) == 2 && s[1].Workers == 2 && !s[1].Next.IsZero() && !s[1].Last.IsZero()
 		})
 		got := states()[1]
-		hour := q.now().Truncate(time.Hour)
+		last := time.Unix(q.now().Unix()/36_000_000*36_000_000, 0)
 		if got.Name != "sweep" || got.Kind != "once" || got.Expression == "" || got.By != "" || got.Job.ID != "" || got.Job.Kind != "once" ||
-			got.Job.Fields["area"] != "\xff\x00west" || !got.Last.Equal(hour) || !got.Next.Equal(hour.Add(time.Hour)) {
+			got.Job.Fields["area"] != "\xff\x00west" || !got.Last.Equal(last) || !got.Next.Equal(last.Add(period)) {
 			t.Errorf("%+v", got)
 		}
-		must(t, q.rdb.Set(t.Context(), q.key(fmt.Sprint("sched:sweep:", hour.Unix())), "a-1234", time.Hour).Err())
+		must(t, q.rdb.Set(t.Context(), q.key(fmt.Sprint("sched:sweep:", last.Unix())), "a-1234", time.Hour).Err())
 		if got := states()[1]; got.By != "a-1234" {
 			t.Errorf("enqueued by %q", got.By)
 		}
@@ -721,21 +722,51 @@ func TestHistoryCountsOnce(t *testing.T) {
 // What cannot be told is no reason not to work.
 func TestWorkersThatCannotTell(t *testing.T) {
 	t.Parallel()
-	q := newQueue(t, servers.NewRedis(t).Client(t), "")
+	each(t, func(t *testing.T, q *queue) {
+		g := newGate()
+		var log journal
+		q.start(jobs.Config{Logger: log.logger(t)}, handle(once, g.handle))
+		q.enqueue(many(2)...)
+		g.wait(t, 2)
+		self := q.key("jobs:worker:") + q.consumers()[0]
+		must(t, q.rdb.Set(t.Context(), self, "x", 0).Err())
+		eventually(t, "it is said", func() bool { return len(log.lines(t, "cannot be told")) == 1 })
+		g.end <- nil
+		eventually(t, "one is done", func() bool { return q.stats().Running == 1 })
+		must(t, q.rdb.Del(t.Context(), self).Err())
+		g.end <- nil
+		eventually(t, "both are counted", func() bool { return q.history()["once"].Done == 2 })
+		if n := len(log.lines(t, "cannot be told")); n != 1 || len(log.lines(t, "lease lost")) != 0 {
+			t.Errorf("said %d times: %s", n, log.String())
+		}
+	})
+}
+
+// For want of memory a worker that lives is still seen to.
+func TestWorkersForWantOfMemory(t *testing.T) {
+	t.Parallel()
+	q, _ := apart(t)
 	g := newGate()
 	var log journal
-	q.start(jobs.Config{Logger: log.logger(t)}, handle(once, g.handle))
-	q.enqueue(many(2)...)
-	g.wait(t, 2)
+	began := time.Now()
+	q.start(jobs.Config{Logger: log.logger(t), Lease: 500 * time.Millisecond}, handle(once, g.handle))
+	seen := func() time.Time {
+		all, err := q.Workers(t.Context())
+		must(t, err)
+		if len(all) == 0 {
+			return time.Time{}
+		}
+		return all[0].Seen
+	}
+	eventually(t, "it describes itself", func() bool { return !seen().IsZero() })
 	must(t, q.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	eventually(t, "it is said", func() bool { return len(log.lines(t, "cannot be told")) == 1 })
-	g.end <- nil
-	eventually(t, "one is done", func() bool { return q.stats().Running == 1 })
-	must(t, q.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	g.end <- nil
-	eventually(t, "both are counted", func() bool { return q.history()["once"].Done == 2 })
-	if n := len(log.lines(t, "cannot be told")); n != 1 || len(log.lines(t, "lease lost")) != 0 {
-		t.Errorf("said %d times: %s", n, log.String())
+	described := seen()
+	eventually(t, "it has outlived its description", func() bool {
+		last := seen()
+		return last.IsZero() || last.Sub(described) > 5*500*time.Millisecond
+	})
+	if seen().IsZero() || len(log.lines(t, "cannot be told")) != 0 {
+		t.Errorf("after %s it looks dead: %s", time.Since(began), log.String())
 	}
 }
 
@@ -758,6 +789,42 @@ func TestKeepDeadFor(t *testing.T) {
 		lines := log.lines(t, "dropped for their age")
 		if len(lines) != 1 || lines[0]["dropped"] != 3.0 {
 			t.Errorf("said: %v", lines)
+		}
+	})
+}
+
+func TestRunScheduleWhereTheTrailCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs runs
+		q.hire(jobs.Config{}, handle(once, record[jobs.Fields](&rs)), on("sweep", jobs.Every(24*time.Hour)))
+		time.Sleep(time.Minute)
+		must(t, q.rdb.Set(t.Context(), q.key("jobs:audit"), "x", time.Hour).Err())
+		if err := q.RunSchedule(t.Context(), "sweep"); err == nil || errors.Is(err, jobs.ErrUncertain) {
+			t.Errorf("%v", err)
+		}
+		time.Sleep(time.Minute)
+		if len(rs.all()) != 0 || q.stats() != (jobs.Stats{}) {
+			t.Errorf("%d ran, and left %+v", len(rs.all()), q.stats())
+		}
+	})
+}
+
+// The last counts of a worker that leaves just after the turn of a minute, of which nobody has told the depths.
+func TestLastCountsExpire(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs runs
+		h := q.hire(jobs.Config{}, handle(once, record[jobs.Fields](&rs)))
+		for time.Now().Second() != 0 || time.Now().Minute() == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		q.enqueue(many(3)...)
+		time.Sleep(10 * time.Millisecond)
+		must(t, h.stop())
+		key := q.key(fmt.Sprint("jobs:stats:", q.now().Unix()/60))
+		if n, ttl := q.history()["once"].Done, q.rdb.TTL(t.Context(), key).Val(); n != 3 || ttl < 23*time.Hour || ttl > 24*time.Hour {
+			t.Errorf("%d are counted, in %s, which lives for %s", n, key, ttl)
 		}
 	})
 }

@@ -213,9 +213,11 @@ func FromContext(ctx context.Context) (Job, bool) {
 // NewContext returns a context with a job in it, for the tests of a handler that looks for
 // one.
 func NewContext(ctx context.Context, j Job) context.Context {
+	j.Fields = maps.Clone(j.Fields)
 	return context.WithValue(ctx, contextKey{}, func() Job {
-		j.Fields = maps.Clone(j.Fields)
-		return j
+		job := j
+		job.Fields = maps.Clone(j.Fields)
+		return job
 	})
 }
 
@@ -240,8 +242,9 @@ type Client struct {
 }
 
 // NewClient returns a Client on a connection of the application's: any options, Sentinel,
-// TLS and ACL users are its business. The library opens no connection of its own, and its
-// commands are never resent by the client, whatever its MaxRetries.
+// TLS and ACL users are its business. The library opens no connection of its own, and none
+// of its commands that add, move or settle a job is ever resent by the client, whatever its
+// MaxRetries; plain reads may be.
 func NewClient(rdb redis.UniversalClient, o Options) *Client {
 	if rdb == nil {
 		panic("jobs: NewClient without a redis client")
@@ -252,14 +255,14 @@ func NewClient(rdb redis.UniversalClient, o Options) *Client {
 var (
 	// ErrNotFound: there is no such dead letter or delayed job (any more).
 	ErrNotFound = errors.New("not found")
-	// ErrUncertain: the command was sent and its answer never came, so that it may have been
-	// carried out or not.
-	ErrUncertain = errors.New("sent, and never answered")
+	// ErrUncertain: what was asked for may have been carried out or not. It was sent and its
+	// answer never came; or of the jobs of one Enqueue Redis has refused some and not others.
+	ErrUncertain = errors.New("it may have been carried out, or not")
 )
 
 // EnqueueError says how far an Enqueue came: the first Queued jobs are in, the next
-// Uncertain ones may be, the rest is not. errors.Is(err, ErrUncertain) where there are
-// uncertain ones.
+// Uncertain ones may be, some or all of them, the rest is not. errors.Is(err, ErrUncertain)
+// where there are uncertain ones.
 type EnqueueError struct {
 	Queued, Uncertain int
 	Err               error
@@ -271,7 +274,7 @@ func (e *EnqueueError) Error() string {
 		text += fmt.Sprintf(" (the first %d are in)", e.Queued)
 	}
 	if e.Uncertain > 0 {
-		text += fmt.Sprintf(" (%d may be in: %s)", e.Uncertain, ErrUncertain)
+		text += fmt.Sprintf(" (of %d it is not known whether they are in)", e.Uncertain)
 	}
 	return text
 }
@@ -286,7 +289,9 @@ func (e *EnqueueError) Unwrap() []error {
 
 // Enqueue adds jobs. One is one command; up to 1,000 are one transaction, all or none; more
 // go 1,000 by 1,000, and the first that fails ends it. A job that cannot be is refused
-// before anything is sent. The error is an *EnqueueError.
+// before anything is sent. The error is an *EnqueueError. (Where some jobs are for later and some
+// are not, and one of the two keys has the wrong type or is forbidden, Redis may carry out half of
+// a transaction: the error says so.)
 //
 // Enqueueing the same Job value again (after an uncertain answer, say) is harmless where it
 // is delayed and still waits; else it may run twice, under the same ID.
@@ -409,7 +414,7 @@ func (c *Config) fill() error {
 	}
 	c.Slots = or(c.Slots, 8)
 	c.Lease = or(c.Lease, 12*time.Second)
-	c.Grace = or(c.Grace, 20*time.Second)
+	c.Grace = min(or(c.Grace, 20*time.Second), NoTimeout-time.Hour) // something is added to it
 	c.Timeout = or(c.Timeout, 30*time.Minute)
 	c.KeepDead = or(c.KeepDead, 10_000)
 	if c.Worker == "" {
@@ -469,6 +474,9 @@ type handler struct {
 
 // NewRunner returns a Runner on c's queue. It panics on a Config that cannot be meant.
 func NewRunner(c *Client, cfg Config) *Runner {
+	if c == nil {
+		panic("jobs: NewRunner without a Client")
+	}
 	if err := cfg.fill(); err != nil {
 		panic("jobs: NewRunner: " + err.Error())
 	}
@@ -719,6 +727,7 @@ type loop struct {
 	unsettled []*run          // concluded, and not written yet
 	stuck     int             // of these, how many were tried in vain
 	others    []string        // entries that were handed over
+	estranged time.Time       // when it last told of a kind that is not known here
 	asked     int             // slots kept for what the blocked read may bring
 	awaited   time.Time       // when it should have come back
 	dry       bool            // it has brought less than that
@@ -735,7 +744,7 @@ type arrival struct {
 }
 
 func newLoop(r *Runner, base context.Context) *loop {
-	return &loop{Runner: r, base: base, asks: make(chan int), arrived: make(chan arrival, 1), pace: r.loops["fetch"], isolation: isolation{patience: r.cfg.Lease}}
+	return &loop{Runner: r, base: base, asks: make(chan int), arrived: make(chan arrival, 1), pace: r.loops["fetch"], isolation: newIsolation(r)}
 }
 
 // work fetches jobs and settles them. It knows no special case: what comes from a producer,
@@ -850,6 +859,7 @@ func (l *loop) settle() error {
 	for _, run := range l.unsettled {
 		if err := l.written(run); err != nil {
 			kept, failed = append(kept, run), err
+			run.unsure = run.unsure || !store.Refused(err)
 			continue
 		}
 		l.leases.drop(run)
@@ -885,8 +895,9 @@ func (l *loop) stillOurs(ctx context.Context, entries []store.Entry) []store.Ent
 	for i, e := range entries {
 		ids[i] = e.ID
 	}
+	asked := time.Now()
 	lost, err := l.store.Renew(context.WithoutCancel(ctx), ids)
-	if err != nil {
+	if err != nil || time.Since(asked) > l.cfg.Lease/2 { // this answer says nothing any more either
 		return nil
 	}
 	return slices.DeleteFunc(entries, func(e store.Entry) bool { return slices.Contains(lost, e.ID) })
@@ -1046,12 +1057,17 @@ func (l *loop) finish(ctx context.Context) (left int) {
 	return 0
 }
 
-// giveBack puts what the last blocked read brought back to ready, unrun.
+// giveBack puts what the last blocked read brought back to ready, unrun. What cannot be read as
+// a job is dead-lettered at once: it may have too many fields to be written again.
 func (l *loop) giveBack(a arrival) {
 	l.asked = 0
 	for _, e := range a.entries {
 		if run := l.newRun(l.base, e, 1); l.leases.add(run) {
-			run.conclude(conclusion{next: next{outcome: toRelease}})
+			c := conclusion{next: next{outcome: toRelease}}
+			if run.bad != nil {
+				c = conclude(Policy{}, 0, &undecodable{run.bad}, nil, "")
+			}
+			run.conclude(c)
 			l.unsettled = append(l.unsettled, run)
 		}
 	}

@@ -43,6 +43,24 @@ func TestAHandlersContextKnowsItsJob(t *testing.T) {
 	}
 }
 
+func TestEachFromContextHasACopy(t *testing.T) {
+	t.Parallel()
+	given := jobs.Fields{"a": "b"}
+	ctx := jobs.NewContext(t.Context(), once.Job(given))
+	given["a"] = "of the caller's"
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() { // the race detector watches
+			job, _ := jobs.FromContext(ctx)
+			if job.Fields["a"] != "b" {
+				t.Errorf("%v", job.Fields)
+			}
+			job.Fields["a"] = fmt.Sprint(i)
+		})
+	}
+	all.Wait()
+}
+
 type requestKey struct{}
 
 // annotate takes the request's ID from the context, as a web application would.

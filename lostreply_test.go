@@ -163,3 +163,71 @@ func (q *queue) counted(want int64) {
 		}
 	}
 }
+
+// mute loses the first answer to a script that begins so.
+type mute struct {
+	deaf
+	script string
+}
+
+func (m *mute) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, cmd := range cmds {
+			if text, ok := cmd.Args()[1].(string); !ok || !strings.HasPrefix(text, m.script) || !m.at.IsZero() {
+				continue
+			}
+			m.at, err = time.Now(), io.ErrUnexpectedEOF
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		}
+		return err
+	}
+}
+
+// What was written when the answer was lost is told all the same, once, and is nobody else's.
+func TestAnOutcomeWhoseAnswerIsLostIsTold(t *testing.T) {
+	t.Parallel()
+	for script, retries := range map[string]int{"-- running -> gone": -1, "-- running -> delayed": 1, "-- running -> dead": 0} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				kind := jobs.NewKind[jobs.Fields]("falters", jobs.Policy{Retries: max(0, retries), Backoff: jobs.FullJitter(time.Hour, time.Hour)})
+				var log journal
+				var settled counter
+				var told []jobs.DeadLetter
+				m := &mute{script: script}
+				w := q.hire(jobs.Config{
+					Logger: log.logger(t), OnDead: func(_ context.Context, l jobs.DeadLetter) { told = append(told, l) },
+					Observe: func(e jobs.Event) {
+						if e.What == jobs.EventSettled {
+							settled.add(1)
+						}
+					},
+				}, handle(kind, func(context.Context, jobs.Fields) error {
+					if retries < 0 {
+						return nil
+					}
+					return errSeat
+				}))
+				w.rdb.AddHook(m)
+				q.enqueue(kind.Job(nil))
+				time.Sleep(10 * time.Second)
+				must(t, w.stop())
+				if m.at.IsZero() || settled.value() != 1 {
+					t.Errorf("lost at %s, settled %d times", m.at, settled.value())
+				}
+				if lines := log.lines(t, "is not written"); len(lines) > 0 {
+					t.Errorf("logged: %v", lines)
+				}
+				dead := q.dead()
+				if len(told) != len(dead) || len(dead) != 1-min(1, max(retries, -retries)) || len(dead) == 1 && told[0].Entry != dead[0].Entry {
+					t.Errorf("dead: %+v; told: %+v", dead, told)
+				}
+			})
+		})
+	}
+}

@@ -89,7 +89,7 @@ func FullJitter(base, limit time.Duration) Backoff {
 	}
 	return func(attempts int) time.Duration {
 		ceiling := limit
-		if attempts < 63 && base <= limit>>max(attempts, 0) {
+		if base == 0 || attempts < 63 && base <= limit>>max(attempts, 0) {
 			ceiling = base << max(attempts, 0)
 		}
 		if ceiling == NoTimeout {

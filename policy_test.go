@@ -48,7 +48,7 @@ func TestB02_DegenerateBackoffs(t *testing.T) {
 	for _, p := range degenerate {
 		backoff := jobs.FullJitter(p.base, p.limit)
 		for n := range 71 {
-			if d := backoff(n); d < 0 || d > p.limit {
+			if d := backoff(n); d < 0 || d > p.limit || p.base == 0 && d > 0 {
 				t.Errorf("FullJitter(%d, %d) after %d attempts: %d", p.base, p.limit, n, d)
 			}
 		}

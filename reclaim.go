@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stagedoor/jobs/internal/loops"
 	"github.com/stagedoor/jobs/internal/record"
 	"github.com/stagedoor/jobs/internal/store"
 )
@@ -375,6 +376,13 @@ type isolation struct {
 	renewed  time.Time     // the right to it
 	patience time.Duration // how long to wait until the worker is empty
 	rest     time.Time     // until then it fetches like any other
+	pace     *loops.Loop   // tells of what Redis has refused
+}
+
+func newIsolation(r *Runner) isolation {
+	pace := loops.New("isolate", r.cfg.Logger.With("worker", r.consumer))
+	pace.Trouble = r.troubled("isolate")
+	return isolation{patience: r.cfg.Lease, pace: pace}
 }
 
 type state int
@@ -402,8 +410,20 @@ func (l *loop) mayIsolate() bool {
 	return false
 }
 
-// isolate goes one step on the way to running a suspect alone.
+// isolate goes one step on the way to running a suspect alone. Where Redis refuses that, to a user
+// without the right, say, the suspect waits, and all else goes on.
 func (l *loop) isolate(ctx context.Context) error {
+	err := l.approach(ctx)
+	if !store.Refused(err) || store.NoGroup(err) {
+		return err
+	}
+	_ = l.isolation.pace.Met(err)
+	l.reopen(l.cfg.Lease)
+	return nil
+}
+
+// approach is that step.
+func (l *loop) approach(ctx context.Context) error {
 	i := &l.isolation
 	switch {
 	case i.state == working && len(l.suspects) > 0:
@@ -430,6 +450,7 @@ func (l *loop) beginEmptying(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	i.pace.Over()
 	l.suspects = l.suspects[1:]
 	if !ok { // another worker has the right, or the suspect
 		i.rest = time.Now().Add(l.cfg.Lease / 4)

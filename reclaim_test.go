@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stagedoor/jobs"
 	"github.com/stagedoor/jobs/internal/servers"
 )
@@ -304,4 +306,51 @@ func TestAReplyThatIsOverdueStartsNothingOfOthers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// tardy has each answer come later, by so much.
+type tardy struct{ by atomic.Int64 }
+
+func (d *tardy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *tardy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		time.Sleep(time.Duration(d.by.Load()))
+		return err
+	}
+}
+
+func (d *tardy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		time.Sleep(time.Duration(d.by.Load()))
+		return err
+	}
+}
+
+// Where the answer to "is it still ours" is overdue too, it says nothing.
+func TestAnOverdueAnswerToWhetherItIsOurs(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs, other runs
+		q.enqueue(sleep(3 * lease)) // for the other, which has one slot
+		q.hire(jobs.Config{Slots: 1}, sleeper(&other))
+		time.Sleep(2*lease + lease/2)
+		var late tardy
+		a := q.hire(jobs.Config{}, sleeper(&rs))
+		a.rdb.AddHook(&late)
+		time.Sleep(time.Second)
+		late.by.Store(int64(lease - time.Second))
+		job := sleep(time.Minute)
+		q.enqueue(job)
+		time.Sleep(lease - 2*time.Second)
+		late.by.Store(int64(lease + lease/4)) // the read's answer is on its way; the next one takes longer
+		time.Sleep(4 * lease)
+		late.by.Store(0)
+		time.Sleep(2 * time.Minute)
+		if n := rs.of(job.ID) + other.of(job.ID); n != 1 || q.stats() != (jobs.Stats{}) {
+			t.Errorf("it ran %d times (%d and %d), left %+v", n, rs.of(job.ID), other.of(job.ID), q.stats())
+		}
+	})
 }

@@ -138,3 +138,28 @@ func TestRunSaysWhatAKeyOfTheWrongTypeIs(t *testing.T) {
 		}
 	})
 }
+
+// Outcomes that cannot be written keep their slots: what a worker holds does not grow.
+func TestWhatCannotBeWrittenKeepsItsSlot(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		const slots, n = 2, 10
+		var rs runs
+		q.hire(jobs.Config{Slots: slots}, handle(once, func(ctx context.Context, _ jobs.Fields) error {
+			rs.add(ctx)
+			return jobs.Snooze(time.Hour)
+		}))
+		time.Sleep(time.Second)
+		must(t, q.rdb.Set(t.Context(), q.key("delayed"), "x", time.Hour).Err())
+		q.enqueue(many(n)...)
+		time.Sleep(time.Minute)
+		if p, err := q.rdb.XPending(t.Context(), q.key("jobs"), "workers").Result(); err != nil || p.Count > 2*slots || len(rs.all()) > 2*slots {
+			t.Errorf("%d are held and %d ran, with %d slots: %v", p.Count, len(rs.all()), slots, err)
+		}
+		must(t, q.rdb.Del(t.Context(), q.key("delayed")).Err())
+		time.Sleep(time.Minute)
+		if st := q.stats(); st != (jobs.Stats{Delayed: n}) || len(rs.all()) != n {
+			t.Errorf("%d ran, and then %+v", len(rs.all()), st)
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -304,6 +305,7 @@ type run struct {
 	conclusion
 	letter Fields      // where the job is dead
 	reply  store.Reply // none where the lease is lost
+	unsure bool        // an answer to it was lost: it may have been written then; the loop's own
 }
 
 func (r *Runner) newRun(base context.Context, e store.Entry, delivery int) *run {
@@ -611,7 +613,7 @@ func (run *run) write(t *store.Trip, cfg Config) {
 		}
 		run.reply = t.Bury(id, run.letter, cfg.KeepDead)
 	case toRelease:
-		run.reply = t.Release(id, record.Rewritten(run.entry))
+		run.reply = t.Release(id, run.again())
 	case toOthers:
 		run.reply = t.HandOver(id, run.delivery, cfg.overdue())
 	default:
@@ -627,14 +629,23 @@ func (run *run) tried() int {
 	return run.job.Attempts
 }
 
+// again is the job as it goes back. Where its kind is known, it was unknown before at most: else
+// the next worker that does not know it would count from then.
+func (run *run) again() Fields {
+	m := record.Rewritten(run.entry)
+	if run.handler != nil {
+		delete(m, "unknown_since")
+	}
+	return m
+}
+
 // later is the job as it waits in delayed.
 func (run *run) later() Fields {
-	m := record.Rewritten(run.entry)
+	m := run.again()
 	switch run.outcome {
 	case toRetry:
 		m["attempts"] = strconv.Itoa(run.job.Attempts + 1)
 		m["last_error"] = record.Bounded(run.text, maxLastError)
-		delete(m, "unknown_since")
 	case toPark:
 		m["unknown_since"] = strconv.FormatInt(run.since, 10)
 	}
@@ -653,26 +664,47 @@ func (l *loop) written(run *run) error {
 	if err != nil {
 		return err
 	}
-	if ours {
+	if ours || run.unsure {
 		l.settled(run)
 	}
 	log := l.cfg.Logger
 	switch {
+	case !ours && run.unsure:
+		log.Info("jobs: the outcome was written when its answer was lost, or the job is another worker's", "job", run.job, "err", run.text)
 	case !ours:
 		log.Warn("jobs: the outcome is not written, since the job is another worker's", "job", run.job, "err", run.text)
 	case run.outcome == toRetry:
 		log.Warn("jobs: attempt failed, will retry", "job", run.job, "err", run.text, "wait", run.wait)
 	case run.outcome == toRelease, run.outcome == toOthers:
 		log.Info("jobs: given back at shutdown", "job", run.job)
+	case run.outcome == toPark && time.Since(l.estranged) > time.Minute:
+		l.estranged = time.Now()
+		log.Warn("jobs: put off, since no handler for its kind is here", "job", run.job, "since", time.Unix(run.since, 0).UTC())
 	}
 	return nil
 }
 
 func (l *loop) mourned(run *run) error {
 	entry, dropped, err := run.reply.Buried()
+	if err == nil && entry == "" && run.unsure {
+		entry, err = l.buriedBefore(run)
+	}
 	if err == nil && entry != "" {
 		l.mournFor(entry, run.letter, run.reason, dropped)
 		l.settled(run)
 	}
 	return err
+}
+
+// buriedBefore finds the dead letter that was written when the answer was lost; "": none was.
+func (l *loop) buriedBefore(run *run) (entry string, err error) {
+	err = l.store.DeadBefore(l.base, run.entry.ID, "+", 100, func(page []store.Entry) bool {
+		for _, letter := range page {
+			if maps.Equal(letter.Fields, run.letter) {
+				entry = letter.ID
+			}
+		}
+		return entry == ""
+	})
+	return entry, err
 }

@@ -96,7 +96,9 @@ type periodic struct {
 
 // Schedule adds a job to what r enqueues at a time. A tick is enqueued once, however many
 // workers have the schedule, and stays out of other workers' way where a deploy changes its
-// expression. When a name is seen for the first time nothing is enqueued for the past.
+// expression. When a name is seen for the first time nothing is enqueued for the past; nor,
+// from a change of its expression until the new one's first tick, for the time in which no
+// worker with the new one ran.
 //
 // It panics on a schedule that can never be due, on a name that is there already, and on a
 // job that could not be enqueued.

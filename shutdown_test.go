@@ -233,6 +233,30 @@ func TestWhatTheLastReadBringsGoesBack(t *testing.T) {
 	})
 }
 
+// Unless it cannot be read as a job: it may have more fields than can be written again.
+func TestWhatTheLastReadBringsMayBeNoJob(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var told atomic.Int64
+		w := q.hire(jobs.Config{OnDead: func(context.Context, jobs.DeadLetter) { told.Add(1) }}, handle(once, record[jobs.Fields](new(runs))))
+		time.Sleep(100 * time.Millisecond)
+		stopped := w.stopping()
+		synctest.Wait()
+		pairs := []string{"kind", "once", "outbox_id", "88210"}
+		for i := range 4100 {
+			pairs = append(pairs, fmt.Sprint(i), "x")
+		}
+		q.add("jobs", pairs...)
+		if err := <-stopped; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		letters := q.dead()
+		if len(letters) != 1 || !strings.Contains(letters[0].Raw, "88210") || letters[0].Reason != jobs.ReasonUndecodable || told.Load() != 1 || q.stats() != (jobs.Stats{Dead: 1}) {
+			t.Errorf("left %+v, dead %d, told of %d", q.stats(), len(letters), told.Load())
+		}
+	})
+}
+
 func TestRunRemovesItsConsumer(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, q *queue) {
@@ -491,5 +515,45 @@ func TestShutdownWhileTheBlockedReadIsNotAnswered(t *testing.T) {
 			t.Errorf("Run returned after %s: %v", time.Since(began), err)
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+func TestTheGraceTimeMayBeEndless(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		ended := false
+		w := q.hire(jobs.Config{Grace: jobs.NoTimeout}, handle(once, func(context.Context, jobs.Fields) error {
+			time.Sleep(10 * time.Minute)
+			ended = true
+			return nil
+		}))
+		q.enqueue(once.Job(nil))
+		time.Sleep(time.Second)
+		if must(t, w.stop()); !ended {
+			t.Error("the job was not waited for")
+		}
+	})
+}
+
+// What is handed over at a shutdown is to be had at once, not after an eighth of a lease.
+func TestHandedOverRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs runs
+		g := newGate()
+		w := q.hire(jobs.Config{Grace: time.Second}, handle(once, g.handle))
+		q.enqueue(once.Job(jobs.Fields{"for": "0s"}))
+		time.Sleep(time.Second)
+		q.hire(jobs.Config{}, sleeper(&rs))
+		time.Sleep(2*lease + lease/40) // not in the moment of a renewal, which would win
+		_ = w.stop()
+		if d := q.deliveries(); len(d) != 1 || d[0].idle < lease+lease/8 {
+			t.Errorf("handed over as %+v", d)
+		}
+		time.Sleep(lease)
+		if n := len(rs.all()); n != 1 {
+			t.Errorf("%d runs", n)
+		}
+		g.end <- nil
 	})
 }

@@ -300,8 +300,72 @@ func TestStoppingGivesUpEmptying(t *testing.T) {
 	})
 }
 
-// The claim was sent and not answered: whether the worker has the suspect, it does not
-// know, and starts nothing until it does.
+// Where Redis refuses a step towards a suspect, the suspect waits, and all else goes on, the work of
+// the dead too.
+func TestASuspectThatIsRefusedHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"before", "meanwhile"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				var s stage
+				var log journal
+				q.hire(jobs.Config{Logger: log.logger(t)}, s.register)
+				time.Sleep(2 * lease)
+				if when == "meanwhile" {
+					q.enqueue(sleep(lease))
+					time.Sleep(time.Second)
+					q.suspects(1, 0)
+					time.Sleep(lease / 3)
+				}
+				if held := q.holder() != ""; held != (when == "meanwhile") {
+					t.Errorf("it empties itself: %v", held)
+				}
+				must(t, q.rdb.Del(t.Context(), q.key("jobs:suspect")).Err())
+				must(t, q.rdb.RPush(t.Context(), q.key("jobs:suspect"), "x").Err())
+				q.suspects(1, 0)
+				q.orphan("gone", time.Hour, 1, sleep(0), sleep(0))
+				time.Sleep(lease)
+				before := len(s.others.all())
+				for range 60 {
+					q.enqueue(sleep(0))
+					time.Sleep(time.Second)
+				}
+				if all := q.deliveries(); len(s.others.all()) != before+60 || slices.ContainsFunc(all, func(d delivery) bool { return d.n < 2 }) {
+					t.Errorf("%d of 60 ran, left %+v", len(s.others.all())-before, all)
+				}
+				if n := len(log.lines(t, "trouble")); n < 1 || n > 2 || len(s.suspects.all()) != 0 {
+					t.Errorf("said %d times: %s", n, log.String())
+				}
+				must(t, q.rdb.Del(t.Context(), q.key("jobs:suspect")).Err())
+				time.Sleep(5 * lease)
+				if st := q.stats(); st != (jobs.Stats{}) || len(s.trouble) != 0 {
+					t.Errorf("left %+v, trouble %v", st, s.trouble)
+				}
+			})
+		})
+	}
+}
+
+// For want of memory suspects run, and do not hold up the rest.
+func TestSuspectsForWantOfMemory(t *testing.T) {
+	t.Parallel()
+	q, _ := apart(t)
+	var s stage
+	var log journal
+	q.suspects(1, 0)
+	q.orphan("gone", time.Hour, 1, sleep(0), sleep(0), sleep(0))
+	q.enqueue(sleep(0), sleep(0))
+	must(t, q.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	q.start(jobs.Config{Logger: log.logger(t), Lease: time.Second}, s.register)
+	s.suspects.wait(t, 1)
+	s.others.wait(t, 5)
+	q.idle()
+	if st := q.stats(); st != (jobs.Stats{}) || len(s.trouble)+len(log.lines(t, "trouble")) != 0 {
+		t.Errorf("left %+v: %s", st, log.String())
+	}
+}
+
 // Redis's clock is put on again and again while a suspect runs, and every entry looks idle at once.
 func TestRedisClockIsPutOn(t *testing.T) {
 	t.Parallel()
@@ -335,6 +399,8 @@ func TestRedisClockIsPutOn(t *testing.T) {
 	})
 }
 
+// The claim was sent and not answered: whether the worker has the suspect, it does not
+// know, and starts nothing until it does.
 func TestAClaimWhoseReplyIsLostKeepsTheWorkerEmpty(t *testing.T) {
 	t.Parallel()
 	through(t, func(t *testing.T, q *queue, proxy *servers.Proxy) {
@@ -355,7 +421,7 @@ func TestAClaimWhoseReplyIsLostKeepsTheWorkerEmpty(t *testing.T) {
 			answered++
 			return servers.Pass
 		})
-		q.start(jobs.Config{Lease: time.Second}, s.register)
+		q.start(jobs.Config{Lease: 3 * time.Second}, s.register) // an answer that is half a lease late is not trusted
 		<-claimed
 		q.enqueue(sleep(0), sleep(0))
 		s.others.wait(t, 2)
@@ -370,6 +436,30 @@ func TestAClaimWhoseReplyIsLostKeepsTheWorkerEmpty(t *testing.T) {
 		}
 		if dead := q.dead(); len(dead) != 0 {
 			t.Errorf("dead: %+v", dead)
+		}
+	})
+}
+
+// A worker that has an outcome to write is not empty: a suspect that kills it would take that along.
+func TestAnUnwrittenOutcomeKeepsSuspectsAway(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var s stage
+		later := jobs.NewKind[jobs.None]("later", jobs.Policy{})
+		q.hire(jobs.Config{}, s.register, handle(later, func(context.Context, jobs.None) error { return jobs.Snooze(24 * time.Hour) }))
+		time.Sleep(2 * lease)
+		must(t, q.rdb.Set(t.Context(), q.key("delayed"), "x", time.Hour).Err())
+		q.enqueue(later.Job(jobs.None{}))
+		time.Sleep(time.Second)
+		q.suspects(1, 0)
+		time.Sleep(10 * lease)
+		if n := len(s.suspects.all()); n != 0 {
+			t.Errorf("%d suspects ran beside an outcome that is not written", n)
+		}
+		must(t, q.rdb.Del(t.Context(), q.key("delayed")).Err())
+		time.Sleep(20 * lease)
+		if n := len(s.suspects.all()); n != 1 || q.stats() != (jobs.Stats{Delayed: 1}) {
+			t.Errorf("%d suspects ran when it was, left %+v", n, q.stats())
 		}
 	})
 }

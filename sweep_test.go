@@ -367,3 +367,53 @@ func (d *brittle) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (d *brittle) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
+
+// between lets something happen just before the first script that begins so.
+type between struct {
+	script string
+	do     func()
+	done   atomic.Bool
+}
+
+func (b *between) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "eval" && strings.HasPrefix(cmd.Args()[1].(string), b.script) && b.done.CompareAndSwap(false, true) {
+			b.do()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// The holder of an entry is back, and renews its lease, when the sweep that has found it silent comes to act.
+func TestTheSweepDecidesOnThePresentIdleTime(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		script     string
+		deliveries int
+		wait       time.Duration
+	}{{"-- running -> running, here", 1, lease + lease/2}, {"-- running -> dead", 3, 6 * lease}} {
+		t.Run(c.script, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				var rs runs
+				entry := q.orphan("paused", 0, c.deliveries, sleep(0))[0]
+				w := q.hire(jobs.Config{}, sleeper(&rs))
+				back := &between{script: c.script, do: func() { q.hold("paused", entry, 0, c.deliveries) }}
+				w.rdb.AddHook(back)
+				time.Sleep(c.wait)
+				if !back.done.Load() {
+					t.Fatal("the sweep never acted")
+				}
+				if st := q.stats(); st.Dead != 0 || st.Running != 1 || len(rs.all()) != 0 {
+					t.Errorf("%d runs, and then %+v", len(rs.all()), st)
+				}
+			})
+		})
+	}
+}

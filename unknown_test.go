@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -74,6 +75,51 @@ func TestAnUnknownKindRunsWhereItIsKnown(t *testing.T) {
 			if strings.Contains(text, "unknown_since") {
 				t.Errorf("a known kind waits as %s", text)
 			}
+		}
+	})
+}
+
+// Whoever knows the kind ends the time in which it was unknown: else a worker that does not know it, hours later, buries
+// what all others run.
+func TestAKindThatWasKnownIsNotUnknownSinceBefore(t *testing.T) {
+	t.Parallel()
+	long := jobs.NewKind[jobs.None]("long", jobs.Policy{})
+	for name, handler := range map[string]func(context.Context, jobs.None) error{
+		"put off":    func(context.Context, jobs.None) error { return jobs.Snooze(time.Minute) },
+		"given back": func(ctx context.Context, _ jobs.None) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, q *queue) {
+				q.add("jobs", "kind", "long", "unknown_since", strconv.FormatInt(q.now().Add(-2*time.Hour).Unix(), 10))
+				knows := q.hire(jobs.Config{Grace: time.Second}, handle(long, handler))
+				time.Sleep(time.Second)
+				must(t, knows.stop())
+				q.hire(jobs.Config{}, handle(once, record[jobs.Fields](new(runs))))
+				time.Sleep(2 * time.Minute)
+				if dead := q.dead(); len(dead) > 0 || q.stats().Delayed != 1 {
+					t.Errorf("dead: %+v; %+v", dead, q.stats())
+				}
+			})
+		})
+	}
+}
+
+func TestAnUnknownKindIsTold(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var log journal
+		since := q.now().UTC().Format(time.RFC3339)
+		q.enqueue(render.Job(ticket{1, "14C"}), render.Job(ticket{2, "14D"}))
+		q.hire(jobs.Config{Logger: log.logger(t)}, handle(once, record[jobs.Fields](new(runs))))
+		time.Sleep(140 * time.Second)
+		for job, err := range q.Delayed().List(t.Context()) {
+			if must(t, err); !strings.Contains(job.LastError, "unknown kind") || !strings.Contains(job.LastError, since) {
+				t.Errorf("it waits since %s for %q", since, job.LastError)
+			}
+		}
+		if lines := log.lines(t, "no handler for its kind"); len(lines) != 2 || !strings.Contains(fmt.Sprint(lines[0]), "render_tickets") {
+			t.Errorf("told %d times in 140 s: %v", len(lines), lines)
 		}
 	})
 }

@@ -94,8 +94,9 @@ func (t *Telemetry) zeroLoops() {
 	for _, query := range queries {
 		t.metrics.blind.Add(ctx, 0, t.with(queryKey.String(query)).add...)
 	}
-	for loop := range strings.FieldsSeq("fetch renew sweep promote tick start") {
+	for loop := range strings.FieldsSeq("fetch renew sweep promote tick start isolate") {
 		t.metrics.trouble.Add(ctx, 0, t.with(loopKey.String(loop), semconv.ErrorTypeKey.String(other)).add...)
 	}
 	t.zero(other)
+	t.metrics.outcomes.Add(ctx, 0, t.with(kindKey.String(other), outcomeKey.String(jobs.OutcomeParked)).add...)
 }

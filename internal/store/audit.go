@@ -70,7 +70,7 @@ func (s *Store) Replay(ctx context.Context, letters []Replayed) ([]bool, error) 
 		cmds[i] = cmd.Cmd
 		_ = pipe.Process(ctx, cmd)
 	}
-	_, err := pipe.Exec(ctx)
+	err := s.exec(ctx, pipe)
 	replayed := make([]bool, len(letters))
 	for i, cmd := range cmds {
 		replayed[i], _ = cmd.Bool()

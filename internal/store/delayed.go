@@ -98,7 +98,7 @@ func (s *Store) BuryRows(ctx context.Context, keep int, letters []map[string]str
 		cmds[i] = eval(ctx, row, []string{s.keys.Dead}, args...)
 		_ = pipe.Process(ctx, cmds[i])
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := s.exec(ctx, pipe); err != nil {
 		return 0, err
 	}
 	for _, cmd := range cmds {

@@ -17,9 +17,9 @@ type Item struct {
 	At    time.Time
 }
 
-// Enqueue adds items in their order, up to 1,000 in one transaction. It returns how
-// many are in and how many may be: what was sent and never answered. With an error,
-// nothing after those was tried.
+// Enqueue adds items in their order, up to 1,000 in one transaction. It returns how many of the
+// first are in, and how many of the next may be: what was sent and never answered, or is among
+// others that were refused. With an error, what comes after those is not in.
 func (s *Store) Enqueue(ctx context.Context, items []Item) (queued, uncertain int, err error) {
 	for len(items) > 0 {
 		n := min(len(items), batch)
@@ -40,41 +40,43 @@ func (s *Store) enqueue(ctx context.Context, items []Item) (queued, uncertain in
 	if len(items) == 1 {
 		err = s.rdb.Process(ctx, s.add(ctx, items[0]))
 	} else {
-		queued, err = s.enqueueAll(ctx, items)
+		queued, uncertain, err = s.enqueueAll(ctx, items)
 	}
 	switch {
 	case err == nil:
 		return len(items), 0, nil
 	case (Refused(err) || Unsent(err)) && !noMulti(err):
-		return queued, 0, err
+		return queued, uncertain, err
 	default:
 		return 0, len(items), err
 	}
 }
 
-// enqueueAll is all or none, unless one key of two has the wrong type: then it returns
-// how many were added to the other.
-func (s *Store) enqueueAll(ctx context.Context, items []Item) (int, error) {
+// enqueueAll is all or none, unless Redis refuses some only when it carries them out: where one key of two has the wrong
+// type, or what a script does is forbidden. Then the first that are in are queued, and what follows is uncertain, up to the
+// last that is in.
+func (s *Store) enqueueAll(ctx context.Context, items []Item) (queued, uncertain int, err error) {
 	tx := s.rdb.TxPipeline()
 	cmds := make([]redis.Cmder, len(items))
 	for i, item := range items {
 		cmds[i] = s.add(ctx, item)
 		_ = tx.Process(ctx, cmds[i])
 	}
-	_, err := tx.Exec(ctx)
-	if !Refused(err) {
-		return 0, err
+	if _, err = tx.Exec(ctx); !Refused(err) {
+		return 0, 0, err
 	}
-	queued := 0
-	for _, cmd := range cmds {
+	for i, cmd := range cmds {
 		switch refusal := cmd.Err(); {
-		case refusal == nil:
+		case refusal == nil && queued == i:
 			queued++
+		case refusal == nil:
+			uncertain = i + 1 - queued
 		case !redis.HasErrorPrefix(refusal, "EXECABORT"):
 			err = refusal // the reason of its own, not "discarded because of previous errors"
 		}
 	}
-	return queued, err
+	s.shed(ctx, err)
+	return queued, uncertain, err
 }
 
 // noMulti says that Redis has refused MULTI itself, to a user who lacks the right. It then carries out what follows one by

@@ -189,19 +189,47 @@ func TestEnqueueWithoutTheRightToTransactions(t *testing.T) {
 	}
 }
 
-// A transaction over two keys of which one has the wrong type says how many are in.
+// A transaction over two keys of which one has the wrong type says how many of the first are in, and up to where others
+// may be.
 func TestEnqueueIntoAKeyOfTheWrongType(t *testing.T) {
+	now, later := items(1)[0], store.Item{Entry: []string{"kind", "x"}, At: time.Unix(5e9, 0)}
 	each(t, func(q queue) {
 		q.must(q.rdb.Set(q.Context(), q.keys.Delayed, "x", 0).Err())
-		all := append(items(3), store.Item{Entry: []string{"kind", "x"}, At: time.Unix(5e9, 0)})
-		queued, uncertain, err := q.as("").Enqueue(q.Context(), all)
-		if queued != 3 || uncertain != 0 || !redis.HasErrorPrefix(err, "WRONGTYPE") {
-			q.Errorf("%d queued, %d uncertain, %v", queued, uncertain, err)
-		}
-		if in := q.rdb.XLen(q.Context(), q.keys.Stream).Val(); in != 3 {
-			q.Errorf("%d are in", in)
+		for _, c := range []struct {
+			items                 []store.Item
+			queued, uncertain, in int
+		}{
+			{[]store.Item{now, now, now, later}, 3, 0, 3},
+			{[]store.Item{later, now}, 0, 2, 1},
+			{[]store.Item{now, later, now, now, later, later}, 1, 3, 3},
+			{[]store.Item{later, later}, 0, 0, 0},
+		} {
+			before := q.rdb.XLen(q.Context(), q.keys.Stream).Val()
+			queued, uncertain, err := q.as("").Enqueue(q.Context(), c.items)
+			in := q.rdb.XLen(q.Context(), q.keys.Stream).Val() - before
+			if queued != c.queued || uncertain != c.uncertain || in != int64(c.in) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
+				q.Errorf("%d queued, %d uncertain, %d are in, %v; want %+v", queued, uncertain, in, err, c)
+			}
 		}
 	})
+}
+
+// Nor is all refused where a script may not do what it does: that is found when the script runs.
+func TestEnqueueWithoutTheRightOfAScript(t *testing.T) {
+	t.Parallel()
+	server := servers.NewRedis(t)
+	q := newQueue(t, server.Client(t))
+	err := q.with(server, []string{"~*", "+@all", "-zadd"}, func(rdb *redis.Client) error {
+		later := store.Item{Entry: []string{"kind", "x"}, In: time.Hour}
+		queued, uncertain, err := q.over(rdb, "").Enqueue(t.Context(), append([]store.Item{later}, items(2)...))
+		if in := q.rdb.XLen(t.Context(), q.keys.Stream).Val(); queued != 0 || uncertain != 3 || in != 2 {
+			t.Errorf("%d queued, %d uncertain, %d are in", queued, uncertain, in)
+		}
+		return err
+	})
+	if !store.Forbidden(err) {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestStats(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stagedoor/jobs/internal/servers"
 	"github.com/stagedoor/jobs/internal/store"
 )
 
@@ -81,4 +82,40 @@ func TestDelayedFromAmongEquals(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who may do a part of it only changes nothing: no job is taken away and not put back, none is put back and stays.
+func TestWhatIsDoneByHandWithoutARight(t *testing.T) {
+	t.Parallel()
+	server := servers.NewRedis(t)
+	rdb, r := server.Client(t), store.Record{Who: "marek", What: "by hand"}
+	for name, c := range map[string]struct {
+		rights []string
+		do     func(s *store.Store, m store.Member, letter string) (bool, error)
+	}{
+		"run now": {[]string{"xadd", "zrem", "zscore"}, func(s *store.Store, m store.Member, _ string) (bool, error) { return s.RunNow(t.Context(), m, r) }},
+		"cancel":  {[]string{"xadd", "zrem", "zscore"}, func(s *store.Store, m store.Member, _ string) (bool, error) { return s.Cancel(t.Context(), m, r) }},
+		"discard": {[]string{"xadd", "xdel", "xrange"}, func(s *store.Store, _ store.Member, letter string) (bool, error) {
+			return s.Discard(t.Context(), letter, r)
+		}},
+	} {
+		q := newQueue(t, rdb)
+		m, letter := q.delay(5e9, "x"), q.dead("x").ID
+		for _, right := range c.rights {
+			q.unchanged(func() {
+				err := q.with(server, []string{"~*", "+@all", "-" + right}, func(rdb *redis.Client) error {
+					_, err := c.do(q.over(rdb, ""), m, letter)
+					return err
+				})
+				if !store.Forbidden(err) {
+					t.Errorf("%s without %s: %v", name, right, err)
+				}
+			})
+		}
+		for _, want := range []bool{true, false} {
+			if ok, err := c.do(q.as(""), m, letter); ok != want || err != nil {
+				t.Errorf("%s: %v, %v; want %v", name, ok, err, want)
+			}
+		}
+	}
 }

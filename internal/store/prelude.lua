@@ -67,9 +67,7 @@ end
 -- 10,000, and must leave what was done before. ARGV[first] is how many names and values
 -- follow it. Called once the script has written something else: what Redis refuses
 -- for want of memory is refused there, and nothing has changed; from then on it refuses
--- nothing. Returns the place behind the record in ARGV.
+-- nothing.
 local function record(key, first)
-  local last = first + tonumber(ARGV[first])
-  redis.call('XADD', key, 'MAXLEN', '=', 20000, '*', unpack(ARGV, first + 1, last))
-  return last + 1
+  redis.call('XADD', key, 'MAXLEN', '=', 20000, '*', unpack(ARGV, first + 1, first + tonumber(ARGV[first])))
 end

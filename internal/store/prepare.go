@@ -175,7 +175,7 @@ func (s *Store) tryAll(ctx context.Context, tries [][]any) error {
 	for i, args := range tries {
 		cmds[i] = pipe.Do(ctx, args...)
 	}
-	_, _ = pipe.Exec(ctx) // each answers for itself
+	_ = s.exec(ctx, pipe) // each answers for itself
 	for i, cmd := range cmds {
 		if err := judge(tried(tries[i]), cmd.Err()); err != nil {
 			return err

@@ -182,6 +182,34 @@ func TestIsolateForAnOwnEntry(t *testing.T) {
 	})
 }
 
+func TestIsolateForWantOfMemory(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, servers.NewRedis(t).Client(t))
+	c := q.suspect()
+	q.must(q.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	q.isolate("w2", c, time.Minute, true)
+	q.isolate("w2", c, time.Hour, true)
+	if _, delivery, err := q.as("w2").Claim(t.Context(), c); delivery != 3 || err != nil {
+		t.Errorf("delivery %d, %v", delivery, err)
+	}
+	if n := q.rdb.Exists(t.Context(), q.keys.Suspect).Val(); n != 0 {
+		t.Error("the right outlives the claim")
+	}
+}
+
+// What holds something else is not touched.
+func TestIsolateWhereTheKeyHasTheWrongType(t *testing.T) {
+	each(t, func(q queue) {
+		c := q.suspect()
+		q.must(q.rdb.RPush(q.Context(), q.keys.Suspect, "x").Err())
+		q.unchanged(func() {
+			if ok, err := q.as("w2").Isolate(q.Context(), c, lease); ok || !store.Refused(err) {
+				q.Errorf("it has the right: %v, %v", ok, err)
+			}
+		})
+	})
+}
+
 // Nobody may go on because of a right that has run out.
 func TestIsolateEnds(t *testing.T) {
 	each(t, func(q queue) {

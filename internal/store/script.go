@@ -62,6 +62,26 @@ func eval(ctx context.Context, text string, keys []string, args ...any) once {
 	return once{redis.NewCmd(ctx, append(all, args...)...)}
 }
 
+// exec sends a pipeline. Its error is the first of its commands'.
+func (s *Store) exec(ctx context.Context, pipe redis.Pipeliner) error {
+	_, err := pipe.Exec(ctx)
+	s.shed(ctx, err)
+	return err
+}
+
+// shed closes a connection to a server that has refused with READONLY: it was the master, and its
+// address may lead to another one by now. go-redis does so by itself, but of a pipeline it looks at
+// the first answer only, and of a transaction at none. The command that it is made to look at
+// changes nothing anywhere: it is refused, for the stream ID where not for that.
+func (s *Store) shed(ctx context.Context, err error) {
+	if !redis.IsReadOnlyError(err) {
+		return
+	}
+	pipe := s.rdb.Pipeline()
+	_ = pipe.Process(ctx, onceString{redis.NewStringCmd(ctx, "xadd", s.keys.Stream, "0-0", "kind", "")})
+	_, _ = pipe.Exec(ctx)
+}
+
 // run runs a script by itself.
 func (s *Store) run(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
 	cmd := eval(ctx, text, keys, args...)

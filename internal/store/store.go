@@ -3,9 +3,10 @@
 // each arrow in the life of a job, with a method of the same name.
 //
 // What holds for all of it: a script acts only if it still may, decided inside the
-// script. No command is ever resent by the client, whatever its options, since a
-// command that runs twice would enqueue twice; who calls decides what a lost reply
-// means. Scripts travel as text, so that a flushed script cache is never noticed.
+// script. No command that adds, moves or settles a job is ever resent by the client,
+// whatever its options, since one that runs twice would enqueue twice; who calls decides
+// what a lost reply means. (Plain reads may be resent, and the making of the group.)
+// Scripts travel as text, so that a flushed script cache is never noticed.
 package store
 
 import (

@@ -1,6 +1,5 @@
 -- Takes or renews the right to be the one worker that empties itself for a suspect, for
--- as long as that is to be had, or gives it back. Renewed with PEXPIRE, which Redis does
--- not refuse for want of memory.
+-- as long as that is to be had, or gives it back.
 -- KEYS 1 suspect, 2 stream
 -- ARGV 1 consumer, 2 for how many ms (0: give it back),
 --      3 group, 4 id of the suspect, 5 deliveries seen, 6 least idle ms
@@ -18,6 +17,7 @@ end
 if holder then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 else
+  redis.call('DEL', KEYS[1]) -- nothing is there; but from now on nothing is refused for want of memory
   redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
 end
 return 1

@@ -121,7 +121,7 @@ func (s *Store) Tell(ctx context.Context, ids []string, lease time.Duration, n N
 	}
 	news := s.tell(ctx, lives*lease, n)
 	_ = pipe.Process(ctx, news)
-	_, _ = pipe.Exec(ctx) // each answers for itself
+	_ = s.exec(ctx, pipe) // each answers for itself
 	if told = news.Err(); len(pages) == 0 && told != nil && !Refused(told) {
 		return nil, told, told
 	}
@@ -160,8 +160,7 @@ func (s *Store) Leave(ctx context.Context, news ...News) error {
 		_ = pipe.Process(ctx, s.tell(ctx, ttl, n))
 	}
 	_ = pipe.Process(ctx, s.forget(ctx, s.consumer))
-	_, err := pipe.Exec(ctx)
-	return err
+	return s.exec(ctx, pipe)
 }
 
 // TrimDead drops what has been dead for longer than keep, and returns how many that were.

@@ -9,6 +9,7 @@ local fresh = first <= #ARGV and redis.call('HGET', KEYS[1], 'counted') ~= ARGV[
 if ARGV[3] == '0' then
   redis.call('DEL', KEYS[1])
 else
+  redis.call('PEXPIRE', KEYS[1], ARGV[3]) -- first: it lives on, and what follows is not refused for want of memory
   if first > 7 and redis.call('HSET', KEYS[1], 'counted', ARGV[4], unpack(ARGV, 7, first - 1)) == (first - 7) / 2 + 1 then
     -- New: it is to be in the list of consumers before its first read. (miniredis has only
     -- those there that own something.)

@@ -50,7 +50,7 @@ func (s *Store) tick(ctx context.Context, ticks []Tick) []TickReply {
 		cmds[i] = cmd.Cmd
 		_ = pipe.Process(ctx, cmd)
 	}
-	_, _ = pipe.Exec(ctx) // each answers for itself
+	_ = s.exec(ctx, pipe) // each answers for itself
 	replies := make([]TickReply, len(ticks))
 	for i, cmd := range cmds {
 		replies[i].Enqueued, replies[i].Err = cmd.Bool()

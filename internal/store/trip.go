@@ -147,7 +147,9 @@ func (t *Trip) Fetch(n int) {
 		if err != nil {
 			return nil, err
 		}
-		return readEntries(reply)
+		entries, err := readEntries(reply)
+		t.s.shed(t.ctx, err)
+		return entries, err
 	}
 }
 
@@ -155,7 +157,7 @@ func (t *Trip) Fetch(n int) {
 // that of the connection.
 func (t *Trip) Go() ([]Entry, error) {
 	t.sendAll()
-	_, err := t.pipe.Exec(t.ctx)
+	err := t.s.exec(t.ctx, t.pipe)
 	if t.fetch != nil {
 		return t.fetch()
 	}

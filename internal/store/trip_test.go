@@ -499,3 +499,39 @@ func TestOutcomeOfABodyThatIsGone(t *testing.T) {
 		}
 	})
 }
+
+// What cannot be written again is not taken away: a job may have more fields than a script can hand on.
+func TestReleaseOfTooManyFields(t *testing.T) {
+	each(t, func(q queue) {
+		pairs := []string{"kind", "render"}
+		for i := range 4100 {
+			pairs = append(pairs, strconv.Itoa(i), "x")
+		}
+		e := q.running("w1", pairs...)
+		q.unchanged(func() {
+			ours, err := write(q.Context(), q.as("w1"), func(t *store.Trip) store.Reply { return t.Release(e.ID, e.Fields) })
+			if ours || !store.Refused(err) {
+				q.Errorf("written %v, %v", ours, err)
+			}
+		})
+	})
+}
+
+// Nor where a right was taken away since the worker began.
+func TestReleaseWithoutTheRight(t *testing.T) {
+	t.Parallel()
+	server := servers.NewRedis(t)
+	q := newQueue(t, server.Client(t))
+	e := q.running("w1")
+	for _, command := range []string{"xadd", "xack"} {
+		q.unchanged(func() {
+			err := q.with(server, []string{"~*", "+@all", "-" + command}, func(rdb *redis.Client) error {
+				_, err := write(t.Context(), q.over(rdb, "w1"), func(t *store.Trip) store.Reply { return outcomes["release"](t, e.ID) })
+				return err
+			})
+			if !store.Forbidden(err) {
+				t.Errorf("without %s: %v", command, err)
+			}
+		})
+	}
+}
