@@ -62,10 +62,15 @@ func read(m store.Member) (DelayedJob, bool) {
 }
 
 func lastError(m Fields) string {
-	if since, err := strconv.ParseInt(m["unknown_since"], 10, 64); err == nil {
-		return fmt.Sprintf("%s: no worker that fetched it has known it since %s", ReasonUnknownKind, time.Unix(since, 0).UTC().Format(time.RFC3339))
+	since, err := strconv.ParseInt(m["unknown_since"], 10, 64)
+	if err != nil {
+		return m["last_error"]
 	}
-	return m["last_error"]
+	text := fmt.Sprintf("%s: no worker that fetched it has known it since %s", ReasonUnknownKind, time.Unix(since, 0).UTC().Format(time.RFC3339))
+	if before := m["last_error"]; before != "" {
+		text += "; before that: " + before
+	}
+	return text
 }
 
 // ListFrom yields what is due at from or later, the earliest first; the zero time: all. Its

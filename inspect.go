@@ -167,6 +167,7 @@ type Worker struct {
 	Lease   time.Duration
 	Started time.Time
 	Seen    time.Time    // when it last described itself; zero: no process is behind the name any more
+	Silent  bool         // for longer than one that lives: it was killed, is paused, or cannot reach Redis
 	Running []RunningJob // longest first; what was abandoned is not among them
 	Owns    int64        // entries that were delivered to it and not settled
 }
@@ -185,11 +186,12 @@ func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jobs: workers: %w", err)
 	}
+	clock, _ := c.store.Now(ctx) // where that is forbidden, nobody is silent
 	workers := make([]Worker, len(found))
 	for i, w := range found {
 		workers[i] = Worker{
 			Name: w.Name, Host: w.Host, PID: w.PID, Slots: w.Slots, Kinds: w.Kinds, Lease: w.Lease,
-			Started: w.Started, Seen: w.Seen, Owns: w.Owns,
+			Started: w.Started, Seen: w.Seen, Silent: silent(w, clock) > 0, Owns: w.Owns,
 		}
 		for _, run := range w.Running {
 			workers[i].Running = append(workers[i].Running, RunningJob{
@@ -204,13 +206,23 @@ func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 	return workers, nil
 }
 
+// silent is for how long a worker has not described itself, where that is longer than one that
+// lives is silent: it does in each second lease, with a renewal.
+func silent(w store.Worker, clock time.Time) time.Duration {
+	if d := clock.Sub(w.Seen); !w.Seen.IsZero() && d > anew*w.Lease+w.Lease/renewals+time.Second {
+		return d
+	}
+	return 0
+}
+
 // A ScheduleState is a schedule as the living workers follow it.
 type ScheduleState struct {
 	Name, Kind string
 	Expression string
 	Next       time.Time // tick; zero: never again; not after Last: no worker has told of the next one yet
 	Last       time.Time // the last tick that was dealt with; zero: none yet
-	By         string    // the worker that dealt with Last; empty: nobody did, the schedule was new then; or too long ago to tell
+	By         string    // the worker that dealt with Last; empty: nobody did, or it is too long ago to tell
+	New        bool      // nobody did: the schedule was new then, and nothing was enqueued yet
 	Workers    int       // how many follow it
 	Job        Job       // what is enqueued; it has no ID
 }
@@ -239,6 +251,10 @@ func (c *Client) schedules(ctx context.Context, workers []store.Worker) ([]Sched
 			byName[s.Name] = append(byName[s.Name], s)
 		}
 	}
+	clock, err := c.store.Now(ctx)
+	if err != nil && !store.Forbidden(err) {
+		return nil, err
+	}
 	names := slices.Sorted(maps.Keys(byName))
 	lasts, err := c.store.Lasts(ctx, names)
 	if err != nil {
@@ -247,6 +263,7 @@ func (c *Client) schedules(ctx context.Context, workers []store.Worker) ([]Sched
 	states := make([]ScheduleState, len(names))
 	for i, name := range names {
 		states[i] = scheduleState(byName[name], lasts[name])
+		states[i].New = states[i].isNew(clock)
 	}
 	return states, nil
 }
@@ -274,6 +291,12 @@ func nextTick(told []store.Scheduled, last time.Time) time.Time {
 		}
 	}
 	return next.Next.Time
+}
+
+// isNew says whether nobody enqueued Last: where it is known who does, he would still be.
+func (s *ScheduleState) isNew(clock time.Time) bool {
+	period := min(max(0, s.Next.Sub(s.Last)), longestPeriod)
+	return s.By == "" && !s.Last.IsZero() && clock.Sub(s.Last) < remembered(period) && !clock.IsZero()
 }
 
 // RunSchedule enqueues a schedule's job now, under an ID of its own and beside the ticks,
@@ -389,8 +412,9 @@ type Finding struct {
 // Diagnose looks for what is wrong around a queue, worst first: the server's version,
 // eviction and persistence, clocks, the types of the keys, the group, entries that nobody
 // settles, consumers without a process, a full stream of the dead, jobs that wait without
-// workers or that nobody promotes, schedules without ticks. What it may not ask (CONFIG and INFO are often
-// forbidden) is a Finding too; the error is for a Redis that does not answer at all.
+// workers or that nobody promotes, kinds that no worker knows, workers that are silent, schedules
+// without ticks. What it may not ask (CONFIG and INFO are often forbidden) is a Finding too; the
+// error is for a Redis that does not answer at all.
 func (c *Client) Diagnose(ctx context.Context) ([]Finding, error) {
 	f := doctor.Facts{}
 	var err error
@@ -473,7 +497,7 @@ func (c *Client) askWorkers(ctx context.Context, f *doctor.Facts) error {
 	long := time.Duration(0)
 	for _, w := range workers {
 		f.Workers = append(f.Workers, doctor.Worker{
-			Name: w.Name, Lease: w.Lease, Silent: c.store.Clock().Sub(w.Seen), Owns: w.Owns, KeepDead: w.KeepDead, Kinds: w.Kinds,
+			Name: w.Name, Lease: w.Lease, Silent: silent(w, f.Now), Owns: w.Owns, KeepDead: w.KeepDead, Kinds: w.Kinds,
 		})
 		long = max(long, poisonLeases*w.Lease)
 	}

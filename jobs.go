@@ -827,6 +827,9 @@ func (l *loop) lastTrip(ctx context.Context) error {
 	t := l.pack(ctx)
 	var err error
 	if !within(ctx, func() { _, err = t.Go() }) {
+		for _, run := range l.unsettled {
+			run.unsure = true
+		}
 		return errors.New("no answer at shutdown")
 	}
 	return l.unpack(err)
@@ -855,11 +858,12 @@ func (l *loop) unpack(err error) error {
 // settle lets go of what is written, or not ours to write; the rest is tried again.
 func (l *loop) settle() error {
 	var failed error
+	letters := sync.OnceValue(l.newestLetters)
 	kept, soonest := l.unsettled[:0], time.Hour
 	for _, run := range l.unsettled {
-		if err := l.written(run); err != nil {
+		if err := l.written(run, letters); err != nil {
 			kept, failed = append(kept, run), err
-			run.unsure = run.unsure || !store.Refused(err)
+			run.unsure = run.unsure || !store.Refused(err) && !store.Unsent(err)
 			continue
 		}
 		l.leases.drop(run)
@@ -1065,7 +1069,7 @@ func (l *loop) giveBack(a arrival) {
 		if run := l.newRun(l.base, e, 1); l.leases.add(run) {
 			c := conclusion{next: next{outcome: toRelease}}
 			if run.bad != nil {
-				c = conclude(Policy{}, 0, &undecodable{run.bad}, nil, "")
+				c = run.unreadable()
 			}
 			run.conclude(c)
 			l.unsettled = append(l.unsettled, run)

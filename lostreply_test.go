@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -186,6 +187,97 @@ func (m *mute) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		}
 		return err
 	}
+}
+
+// illiterate may not read streams backwards, as dead letters are read.
+type illiterate struct{ mute }
+
+func (*illiterate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "xrevrange" {
+			cmd.SetErr(noPermission{})
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+type noPermission struct{}
+
+func (noPermission) Error() string {
+	return "NOPERM this user has no permissions to run the 'xrevrange' command"
+}
+func (noPermission) RedisError() {}
+
+// Where it cannot be found out what became of a job, its slot is free all the same.
+func TestALostAnswerKeepsNoSlot(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var rs runs
+		var log journal
+		fails := jobs.NewKind[jobs.Fields]("fails", jobs.Policy{})
+		w := q.hire(jobs.Config{Slots: 1, Logger: log.logger(t)}, handle(once, record[jobs.Fields](&rs)),
+			handle(fails, func(context.Context, jobs.Fields) error { return errSeat }))
+		w.rdb.AddHook(&illiterate{mute{script: "-- running -> dead"}})
+		q.enqueue(fails.Job(nil), once.Job(nil))
+		time.Sleep(30 * time.Second) // the answer that was lost has brought the other one
+		if len(rs.all()) != 1 || len(q.dead()) != 1 {
+			t.Errorf("%d runs behind it, dead: %+v", len(rs.all()), q.dead())
+		}
+		if lines := log.lines(t, "is not written"); len(lines) != 1 {
+			t.Errorf("logged: %v", lines)
+		}
+		must(t, w.stop())
+	})
+}
+
+// severed has no pipeline come to a connection, as long as it is so.
+type severed struct {
+	mute
+	now atomic.Bool
+}
+
+func (s *severed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if !s.now.Load() {
+			return next(ctx, cmds)
+		}
+		err := &net.OpError{Op: "dial", Err: io.ErrClosedPipe}
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// What never left this process is not taken for written: here another worker has had the job meanwhile.
+func TestWhatWasNeverSentIsNotWritten(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, q *queue) {
+		var settled counter
+		var log journal
+		var line severed
+		kind := jobs.NewKind[jobs.Fields]("falters", jobs.Policy{Retries: 1})
+		w := q.hire(jobs.Config{Logger: log.logger(t), Observe: func(e jobs.Event) {
+			if e.What == jobs.EventSettled {
+				settled.add(1)
+			}
+		}}, handle(kind, func(context.Context, jobs.Fields) error {
+			line.now.Store(true)
+			return errSeat
+		}))
+		w.rdb.AddHook(&line)
+		q.enqueue(kind.Job(nil))
+		time.Sleep(time.Second)
+		for _, d := range q.deliveries() {
+			q.hold("thief", d.entry, 0, 2)
+		}
+		line.now.Store(false)
+		time.Sleep(10 * time.Second)
+		if lines := log.lines(t, "is not written"); settled.value() != 0 || len(lines) != 1 {
+			t.Errorf("settled %d times, logged: %v", settled.value(), lines)
+		}
+	})
 }
 
 // What was written when the answer was lost is told all the same, once, and is nobody else's.

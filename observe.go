@@ -26,7 +26,7 @@ const (
 	// EventDelivered: a job came to this worker. Job, Deliveries (above 1: taken over from a
 	// worker that was silent), and of a first delivery Late: for how long it was ready.
 	EventDelivered EventKind = iota + 1
-	// EventSettled: a run's outcome is written. Job, Outcome, Deliveries, Took (zero where no
+	// EventSettled: a run's outcome is written (or was, most likely, when its answer was lost). Job, Outcome, Deliveries, Took (zero where no
 	// handler ran), Err (the handler's), Reason where it is dead.
 	EventSettled
 	// EventBuried: a job was dead-lettered that did not run here: poison, of an unknown kind,
@@ -243,7 +243,7 @@ func same(a, b store.Self) bool {
 		slices.EqualFunc(a.Running, b.Running, func(a, b store.Running) bool { return a.Entry == b.Entry })
 }
 
-// told notes that the news have arrived, or why not: for want of memory, say. They are kept.
+// told notes that the news have arrived, or why not: another program has a key of that name, say. They are kept.
 func (r *Runner) told(n store.News, err error) {
 	t := &r.teller
 	if err != nil {

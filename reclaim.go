@@ -418,6 +418,9 @@ func (l *loop) isolate(ctx context.Context) error {
 		return err
 	}
 	_ = l.isolation.pace.Met(err)
+	if l.isolation.state == emptying {
+		l.giveUp(ctx)
+	}
 	l.reopen(l.cfg.Lease)
 	return nil
 }

@@ -352,7 +352,7 @@ func (run *run) view() Job {
 func (run *run) work(r *Runner) {
 	switch {
 	case run.bad != nil:
-		run.end(r, conclude(Policy{}, 0, &undecodable{run.bad}, nil, ""))
+		run.end(r, run.unreadable())
 	case run.handler == nil:
 		run.end(r, r.park(run))
 	default:
@@ -433,6 +433,9 @@ func (run *run) handle(r *Runner) {
 	c = run.concluding(err)
 	drawn = true
 }
+
+// unreadable is the conclusion on an entry that is no job.
+func (run *run) unreadable() conclusion { return conclude(Policy{}, 0, &undecodable{run.bad}, nil, "") }
 
 // concluding is the conclusion if the handler ends now, with err.
 func (run *run) concluding(err error) conclusion {
@@ -653,12 +656,12 @@ func (run *run) later() Fields {
 }
 
 // written learns what became of an outcome. An error says that it is to be written again.
-func (l *loop) written(run *run) error {
+func (l *loop) written(run *run, letters func() []store.Entry) error {
 	if run.reply == (store.Reply{}) {
 		return nil // the lease is lost
 	}
 	if run.outcome == toDead {
-		return l.mourned(run)
+		return l.mourned(run, letters)
 	}
 	ours, err := run.reply.Written()
 	if err != nil {
@@ -684,27 +687,42 @@ func (l *loop) written(run *run) error {
 	return nil
 }
 
-func (l *loop) mourned(run *run) error {
+// mourned is written for a dead letter. Where it was written when the answer was lost, it is among the newest letters.
+func (l *loop) mourned(run *run, letters func() []store.Entry) error {
 	entry, dropped, err := run.reply.Buried()
-	if err == nil && entry == "" && run.unsure {
-		entry, err = l.buriedBefore(run)
+	if err != nil {
+		return err
 	}
-	if err == nil && entry != "" {
-		l.mournFor(entry, run.letter, run.reason, dropped)
-		l.settled(run)
-	}
-	return err
-}
-
-// buriedBefore finds the dead letter that was written when the answer was lost; "": none was.
-func (l *loop) buriedBefore(run *run) (entry string, err error) {
-	err = l.store.DeadBefore(l.base, run.entry.ID, "+", 100, func(page []store.Entry) bool {
-		for _, letter := range page {
+	if entry == "" && run.unsure {
+		for _, letter := range letters() {
 			if maps.Equal(letter.Fields, run.letter) {
 				entry = letter.ID
 			}
 		}
-		return entry == ""
+	}
+	if entry == "" {
+		l.cfg.Logger.Warn("jobs: the outcome is not written, since the job is another worker's", "job", run.job, "err", run.text)
+		return nil
+	}
+	l.mournFor(entry, run.letter, run.reason, dropped)
+	l.settled(run)
+	return nil
+}
+
+// newestLetters are the dead letters of late, as far as Redis tells them at once.
+func (l *loop) newestLetters() (letters []store.Entry) {
+	ctx, end := context.WithTimeout(l.base, time.Second)
+	defer end()
+	page := make(chan []store.Entry, 1)
+	within(ctx, func() {
+		_ = l.store.DeadBefore(ctx, "-", "+", 100, func(newest []store.Entry) bool {
+			page <- newest
+			return false
+		})
 	})
-	return entry, err
+	select {
+	case letters = <-page:
+	default:
+	}
+	return letters
 }

@@ -185,6 +185,9 @@ func (r *Runner) enqueueTicks(ctx context.Context, clock time.Time) error {
 	return failed
 }
 
+// remembered is for how long who enqueued a tick is.
+func remembered(period time.Duration) time.Duration { return max(2*period, time.Hour) }
+
 // longestPeriod is for how long a schedule is remembered, about: three of them are a Duration.
 const longestPeriod = 10 * 366 * 24 * time.Hour
 
@@ -236,7 +239,7 @@ func (p *periodic) due(clock time.Time) (store.Tick, bool) {
 	}
 	return store.Tick{
 		Name: p.Name, At: at, Expression: p.expression, Since: p.since,
-		Lock:     max(2*period, time.Hour),
+		Lock:     remembered(period),
 		Bookmark: 3*period + 30*24*time.Hour,
 		Stale:    p.Missed == Skip && clock.Sub(at) > time.Minute,
 		Entry:    entry,

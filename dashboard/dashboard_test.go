@@ -510,6 +510,13 @@ func TestScheduleThatHasNotRun(t *testing.T) {
 		page = s.get("schedules")
 		contains(t, page, "Nov 29", "w-1234")
 		lacks(t, page, "none yet")
+		// An hourly one that stands still: who enqueued its last tick is forgotten by then.
+		hour := time.Now().Add(-3 * time.Hour).Unix()
+		s.tells("w", 0, "schedules", fmt.Sprintf(`[{"name":"hourly","kind":"k","expression":"0 * * * *","next":%d,"job":"{\"kind\":\"k\"}"}]`, hour+3600))
+		must(t, s.rdb.Set(t.Context(), "sched:hourly", fmt.Sprintf("%d 0 * * * *", hour), 0).Err())
+		page = s.get("schedules")
+		contains(t, page, "3 h ago", "not known any more")
+		lacks(t, page, "none yet", "nobody")
 	})
 }
 

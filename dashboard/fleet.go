@@ -5,7 +5,6 @@ package dashboard
 import (
 	"context"
 	"net/url"
-	"time"
 
 	"github.com/stagedoor/jobs"
 )
@@ -25,12 +24,6 @@ type fleet struct {
 type running struct {
 	Worker jobs.Worker
 	jobs.RunningJob
-}
-
-// silent reports whether a worker has not described itself for so long that it has been killed, or does not reach Redis:
-// one that lives does every two leases, with a renewal, of which there are eight in a lease.
-func silent(now time.Time, w jobs.Worker) bool {
-	return !w.Seen.IsZero() && w.Lease > 0 && now.Sub(w.Seen) > 2*w.Lease+w.Lease/8+time.Second
 }
 
 func (d *dashboard) workers(ctx context.Context, _ url.Values) (page, error) {

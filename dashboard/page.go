@@ -62,7 +62,7 @@ func parseTemplates(names ...string) map[string]*template.Template {
 
 var functions = template.FuncMap{
 	"ago": ago, "age": age, "bytes": size, "count": count, "cut": cut, "line": func(s string) string { return brief(s, 160) },
-	"num": number, "path": path, "silent": silent, "stamp": stamp, "visible": visible, "asset": asset, "percent": percent,
+	"num": number, "path": path, "stamp": stamp, "visible": visible, "asset": asset, "percent": percent,
 }
 
 func (d *dashboard) write(w http.ResponseWriter, p page) {

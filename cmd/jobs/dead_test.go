@@ -114,14 +114,17 @@ func TestAListThatEndsAtItsLimit(t *testing.T) {
 		d.do(exitDone, "dead", "replay", d.entries()[0])
 		d.later("a", "b")
 		record := d.objects("audit", "--limit", "1")[0]["record"].(string)
-		second, err := time.Parse(time.RFC3339, d.objects("delayed", "ls")[1]["due"].(string))
-		must(t, err)
-		from := second.Add(-time.Microsecond).Format(time.RFC3339Nano)
+		place := ""
+		for j, err := range d.client.Delayed().ListFrom(t.Context(), time.Time{}) {
+			must(t, err)
+			place = j.Cursor
+			break
+		}
 		for args, says := range map[string]string{
 			"dead ls --limit 1":    "There may be more: --before " + d.entries()[0] + ", or --limit 0 for all.\n",
 			"audit --limit 1":      "There may be more: --before " + record + ", or --limit 0 for all.\n",
 			"audit ls --limit 1":   "There may be more: --before " + record + ", or --limit 0 for all.\n",
-			"delayed ls --limit 1": "There may be more: --from " + from + ", or --limit 0 for all.\n",
+			"delayed ls --limit 1": "There may be more: --after " + place + ", or --limit 0 for all.\n",
 		} {
 			for _, form := range []string{"", " --json"} {
 				if s := d.try(strings.Fields(args + form)...); s.code != exitDone || s.err != says {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ type delayedJSON struct {
 
 func (t *tool) delayedListCommand() *cobra.Command {
 	const usual = 100
-	var kind, from, until string
+	var kind, from, until, after string
 	var limit int
 	c := t.command("ls", "List what is not due yet, the earliest first", noArgs, func(ctx context.Context, _ []string) error {
 		if limit < 0 {
@@ -37,13 +38,17 @@ func (t *tool) delayedListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if after != "" && from != "" {
+			return usage("--from and --after both say where to begin")
+		}
 		t.noteAgo("--from", from)
 		t.noteAgo("--until", until)
-		return t.listDelayed(ctx, now, wanted{first, last, kind, limit})
+		return t.listDelayed(ctx, now, wanted{first, last, after, kind, limit})
 	})
 	c.Flags().Var((*given)(&kind), "kind", "of this kind")
 	c.Flags().Var((*given)(&from), "from", "due at this `time` or later: +2h, tomorrow, …")
 	c.Flags().Var((*given)(&until), "until", "due before this `time`: +2h, tomorrow, …; now: what is overdue")
+	c.Flags().Var((*given)(&after), "after", "go on where a list was ended by its limit: the `place` that it named")
 	c.Flags().IntVar(&limit, "limit", usual, "at most so many; 0: all")
 	return c
 }
@@ -58,14 +63,27 @@ func (t *tool) noteAgo(flag, text string) {
 // wanted is what is to be listed of the delayed jobs.
 type wanted struct {
 	from, until time.Time
-	kind        string
+	after, kind string
 	limit       int
 }
 
-func (w wanted) all() bool { return w.kind == "" && w.from.IsZero() && w.until.IsZero() }
+func (w wanted) all() bool {
+	return w.kind == "" && w.after == "" && w.from.IsZero() && w.until.IsZero()
+}
+
+// list is what is delayed from where it is to begin.
+func (w wanted) list(ctx context.Context, d *jobs.Delayed) iter.Seq2[jobs.DelayedJob, error] {
+	if w.after != "" {
+		return d.ListAfter(ctx, w.after)
+	}
+	return d.ListFrom(ctx, w.from)
+}
 
 func (t *tool) listDelayed(ctx context.Context, now time.Time, w wanted) error {
-	before := t.delayedMembers(ctx)
+	before := 0
+	if w.all() {
+		before = t.delayedMembers(ctx)
+	}
 	n, on, err := t.printDelayed(ctx, now, w)
 	switch {
 	case err != nil:
@@ -81,8 +99,9 @@ func (t *tool) listDelayed(ctx context.Context, now time.Time, w wanted) error {
 // printDelayed returns how many it has printed and, where its limit has ended it, how to go on.
 func (t *tool) printDelayed(ctx context.Context, now time.Time, w wanted) (n int, on string, err error) {
 	var tab table
+	last := ""
 	tab.row("DUE", "IN", "KIND", "ID", "ATTEMPTS", "LAST ERROR")
-	for j, err := range t.client.Delayed().ListFrom(ctx, w.from) {
+	for j, err := range w.list(ctx, t.client.Delayed()) {
 		if err != nil {
 			return n, "", err
 		}
@@ -90,9 +109,10 @@ func (t *tool) printDelayed(ctx context.Context, now time.Time, w wanted) (n int
 			break
 		}
 		if w.limit > 0 && n >= w.limit {
-			on = "--from " + instantOf(j.Due.Add(-time.Microsecond)).Format(time.RFC3339Nano) // Due may be rounded up
+			on = "--after " + last
 			break
 		}
+		last = j.Cursor
 		if w.kind != "" && j.Kind != w.kind {
 			continue
 		}

@@ -22,7 +22,7 @@ type scheduleJSON struct {
 
 // enqueued is the last tick that somebody enqueued: not one before which the schedule was new.
 func enqueued(s jobs.ScheduleState) time.Time {
-	if s.By == "" {
+	if s.New {
 		return time.Time{}
 	}
 	return s.Last

@@ -52,16 +52,10 @@ func (t *tool) workersCommand() *cobra.Command {
 	})
 }
 
-// isSilent reports whether a worker has not described itself for so long that it has been killed, or does not reach Redis:
-// one that lives does every two leases, with a renewal, of which there are eight in a lease.
-func isSilent(w jobs.Worker, now time.Time) bool {
-	return !w.Seen.IsZero() && w.Lease > 0 && now.Sub(w.Seen) > 2*w.Lease+w.Lease/8+time.Second
-}
-
 func workerOf(w jobs.Worker, now time.Time) workerJSON {
 	out := workerJSON{
 		Name: w.Name, Alive: !w.Seen.IsZero(), Host: w.Host, PID: w.PID, Slots: w.Slots, Kinds: w.Kinds, Lease: w.Lease.Seconds(),
-		Started: utc(w.Started), Seen: utc(w.Seen), Silent: isSilent(w, now), Owns: w.Owns, Running: []runningJSON{},
+		Started: utc(w.Started), Seen: utc(w.Seen), Silent: w.Silent, Owns: w.Owns, Running: []runningJSON{},
 	}
 	for _, r := range w.Running {
 		out.Running = append(out.Running, runningJSON{r.ID, r.Kind, r.Attempts, r.Entry, instantOf(r.Since)})
@@ -79,7 +73,7 @@ func (t *tool) listWorkers(all []jobs.Worker, now time.Time) error {
 			tab.row(w.Name, "-", "-", "-", "-", "no process", fmt.Sprintf("still owns %d", w.Owns))
 			continue
 		}
-		mute, seen := isSilent(w, now), age(now.Sub(w.Seen))+" ago"
+		mute, seen := w.Silent, age(now.Sub(w.Seen))+" ago"
 		if mute {
 			seen = "silent for " + age(now.Sub(w.Seen))
 		}

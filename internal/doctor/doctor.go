@@ -55,7 +55,7 @@ type Depths struct {
 type Worker struct {
 	Name     string
 	Lease    time.Duration
-	Silent   time.Duration // since it last described itself; a living one does within two leases
+	Silent   time.Duration // for longer than one that lives; 0: it is not
 	Owns     int64
 	KeepDead int
 	Kinds    []string
@@ -77,7 +77,7 @@ type Schedule struct {
 func Examine(f Facts) []Finding {
 	var all []Finding
 	for _, look := range []func(Facts) []Finding{
-		version, role, eviction, memory, persistence, clocks, keys, group, workers, silent, leases, ghosts, stuck, strange, waiting, overdue, dead, schedules, unasked,
+		version, role, eviction, memory, persistence, clocks, keys, group, workers, silent, leases, ghosts, stuck, strangers, waiting, overdue, dead, schedules, unasked,
 	} {
 		all = append(all, look(f)...)
 	}
@@ -233,7 +233,7 @@ func workers(f Facts) []Finding {
 
 func silent(f Facts) (all []Finding) {
 	for _, w := range living(f) {
-		if w.Silent > 2*w.Lease+w.Lease/8+time.Second {
+		if w.Silent > 0 {
 			all = append(all, one(Warning, "if it was killed, others have its jobs by now; else look whether it is paused, or cannot reach Redis",
 				"%s has been silent for %s", w.Name, w.Silent.Round(time.Second))...)
 		}
@@ -287,15 +287,15 @@ func stuck(f Facts) []Finding {
 	}
 	var all []Finding
 	for _, owner := range slices.Sorted(maps.Keys(byOwner)) {
-		longest, strange := time.Duration(0), map[string]bool{}
+		longest, unhandled := time.Duration(0), map[string]bool{}
 		for _, s := range byOwner[owner] {
 			longest = max(longest, s.Idle)
 			if !handled[s.Kind] {
-				strange[s.Kind] = true
+				unhandled[s.Kind] = true
 			}
 		}
 		advice := "one on its last delivery waits until a worker is empty; else look at the workers' logs"
-		if kinds := slices.Sorted(maps.Keys(strange)); len(kinds) > 0 {
+		if kinds := slices.Sorted(maps.Keys(unhandled)); len(kinds) > 0 {
 			advice = "no worker that runs handles " + list(kinds) + ": start one that does"
 		}
 		all = append(all, one(Warning, advice, "%s of %s for up to %s",
@@ -304,11 +304,11 @@ func stuck(f Facts) []Finding {
 	return all
 }
 
-func strange(f Facts) []Finding {
+func strangers(f Facts) []Finding {
 	if len(f.Strange) == 0 {
 		return nil
 	}
-	return one(Warning, "start a worker that handles them; after an hour their jobs are dead-lettered",
+	return one(Warning, "have every worker handle them; after an hour their jobs are dead-lettered",
 		"jobs are put off again and again, since no worker that fetched them knew their kinds: %s", list(f.Strange))
 }
 

@@ -31,7 +31,6 @@ func TestExamineAHealthyQueue(t *testing.T) {
 	t.Parallel()
 	queue := healthy()
 	queue.Depths.Overdue = 2 * time.Second // it waits for the next promote
-	queue.Workers[0].Silent = 24 * time.Second
 	for _, f := range doctor.Examine(queue) {
 		if f.Level != doctor.Fine || f.Advice != "" {
 			t.Errorf("%+v", f)
@@ -83,7 +82,7 @@ func TestExamineFinds(t *testing.T) {
 			"no worker runs, and the earliest delayed job is overdue by 2m0s|start one"},
 		"no worker, job due":   {func(f *doctor.Facts) { f.Workers, f.Depths.Ready, f.Depths.Overdue = nil, 0, 2*time.Second }, doctor.Warning, "no worker runs|delayed"},
 		"a silent worker":      {func(f *doctor.Facts) { f.Workers[0].Silent = 45 * time.Second }, doctor.Warning, "a has been silent for 45s|killed"},
-		"an unknown kind":      {func(f *doctor.Facts) { f.Strange = []string{"pdf"} }, doctor.Warning, `"pdf"|start a worker`},
+		"an unknown kind":      {func(f *doctor.Facts) { f.Strange = []string{"pdf"} }, doctor.Warning, `"pdf"|every worker`},
 		"two leases":           {func(f *doctor.Facts) { f.Workers[0].Lease = time.Second }, doctor.Error, "a has 1s, b has 12s|same"},
 		"a ghost":              {func(f *doctor.Facts) { f.Workers[0] = doctor.Worker{Name: "a", Owns: 2} }, doctor.Warning, `with 2 jobs: "a"|takes their jobs over`},
 		"stuck":                {func(f *doctor.Facts) { f.Stuck = []doctor.Stuck{{"a", "mail", time.Hour}, {"a", "mail", time.Minute}} }, doctor.Warning, "2 entries|of a for up to 1h|last delivery"},
