@@ -287,7 +287,7 @@ func TestAnOutcomeWhoseAnswerIsLostIsTold(t *testing.T) {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, q *queue) {
-				kind := jobs.NewKind[jobs.Fields]("falters", jobs.Policy{Retries: max(0, retries), Backoff: jobs.FullJitter(time.Hour, time.Hour)})
+				kind := jobs.NewKind[jobs.Fields]("falters", jobs.Policy{Retries: max(0, retries), Backoff: func(int) time.Duration { return time.Hour }})
 				var log journal
 				var settled counter
 				var told []jobs.DeadLetter
