@@ -232,7 +232,17 @@ type ScheduleState struct {
 // a few leases: a Next that was dealt with since gives way to another's.
 func (c *Client) Schedules(ctx context.Context) ([]ScheduleState, error) {
 	states, err := c.followed(ctx)
-	return states, wrap("jobs: schedules", err)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: schedules: %w", err)
+	}
+	clock, err := c.store.Now(ctx)
+	if err != nil && !store.Forbidden(err) { // without it nothing is known to be new
+		return nil, fmt.Errorf("jobs: schedules: %w", err)
+	}
+	for i := range states {
+		states[i].New = states[i].isNew(clock)
+	}
+	return states, nil
 }
 
 func (c *Client) followed(ctx context.Context) ([]ScheduleState, error) {
@@ -251,10 +261,6 @@ func (c *Client) schedules(ctx context.Context, workers []store.Worker) ([]Sched
 			byName[s.Name] = append(byName[s.Name], s)
 		}
 	}
-	clock, err := c.store.Now(ctx)
-	if err != nil && !store.Forbidden(err) {
-		return nil, err
-	}
 	names := slices.Sorted(maps.Keys(byName))
 	lasts, err := c.store.Lasts(ctx, names)
 	if err != nil {
@@ -263,7 +269,6 @@ func (c *Client) schedules(ctx context.Context, workers []store.Worker) ([]Sched
 	states := make([]ScheduleState, len(names))
 	for i, name := range names {
 		states[i] = scheduleState(byName[name], lasts[name])
-		states[i].New = states[i].isNew(clock)
 	}
 	return states, nil
 }
@@ -293,7 +298,7 @@ func nextTick(told []store.Scheduled, last time.Time) time.Time {
 	return next.Next.Time
 }
 
-// isNew says whether nobody enqueued Last: where it is known who does, he would still be.
+// isNew says whether nobody enqueued Last: whoever enqueues a tick is remembered for a while.
 func (s *ScheduleState) isNew(clock time.Time) bool {
 	period := min(max(0, s.Next.Sub(s.Last)), longestPeriod)
 	return s.By == "" && !s.Last.IsZero() && clock.Sub(s.Last) < remembered(period) && !clock.IsZero()

@@ -1069,7 +1069,7 @@ func (l *loop) giveBack(a arrival) {
 		if run := l.newRun(l.base, e, 1); l.leases.add(run) {
 			c := conclusion{next: next{outcome: toRelease}}
 			if run.bad != nil {
-				c = run.unreadable()
+				c = run.rejected()
 			}
 			run.conclude(c)
 			l.unsettled = append(l.unsettled, run)

@@ -26,8 +26,9 @@ const (
 	// EventDelivered: a job came to this worker. Job, Deliveries (above 1: taken over from a
 	// worker that was silent), and of a first delivery Late: for how long it was ready.
 	EventDelivered EventKind = iota + 1
-	// EventSettled: a run's outcome is written (or was, most likely, when its answer was lost). Job, Outcome, Deliveries, Took (zero where no
-	// handler ran), Err (the handler's), Reason where it is dead.
+	// EventSettled: a run's outcome is written (or was, most likely, when its answer was lost).
+	// Job, Outcome, Deliveries, Took (zero where no handler ran), Err (the handler's), Reason
+	// where it is dead.
 	EventSettled
 	// EventBuried: a job was dead-lettered that did not run here: poison, of an unknown kind,
 	// or rubbish in delayed. Job, Reason, Deliveries.

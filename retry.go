@@ -352,7 +352,7 @@ func (run *run) view() Job {
 func (run *run) work(r *Runner) {
 	switch {
 	case run.bad != nil:
-		run.end(r, run.unreadable())
+		run.end(r, run.rejected())
 	case run.handler == nil:
 		run.end(r, r.park(run))
 	default:
@@ -434,8 +434,8 @@ func (run *run) handle(r *Runner) {
 	drawn = true
 }
 
-// unreadable is the conclusion on an entry that is no job.
-func (run *run) unreadable() conclusion { return conclude(Policy{}, 0, &undecodable{run.bad}, nil, "") }
+// rejected is the conclusion on an entry that cannot be read as a job.
+func (run *run) rejected() conclusion { return conclude(Policy{}, 0, &undecodable{run.bad}, nil, "") }
 
 // concluding is the conclusion if the handler ends now, with err.
 func (run *run) concluding(err error) conclusion {
@@ -655,7 +655,8 @@ func (run *run) later() Fields {
 	return m
 }
 
-// written learns what became of an outcome. An error says that it is to be written again.
+// written learns what became of an outcome. An error says that it is to be written again. letters
+// asks for the newest dead letters, which is done once for all of a trip.
 func (l *loop) written(run *run, letters func() []store.Entry) error {
 	if run.reply == (store.Reply{}) {
 		return nil // the lease is lost
@@ -687,7 +688,8 @@ func (l *loop) written(run *run, letters func() []store.Entry) error {
 	return nil
 }
 
-// mourned is written for a dead letter. Where it was written when the answer was lost, it is among the newest letters.
+// mourned is written for a dead letter. Where it was written when the answer was lost, it is among
+// the newest letters.
 func (l *loop) mourned(run *run, letters func() []store.Entry) error {
 	entry, dropped, err := run.reply.Buried()
 	if err != nil {

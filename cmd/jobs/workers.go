@@ -39,12 +39,11 @@ func (t *tool) workersCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		now := t.now(ctx)
 		if !t.json {
-			return t.listWorkers(all, now)
+			return t.listWorkers(all, t.now(ctx))
 		}
 		for _, w := range all {
-			if err := t.line(workerOf(w, now)); err != nil {
+			if err := t.line(workerOf(w)); err != nil {
 				return err
 			}
 		}
@@ -52,7 +51,7 @@ func (t *tool) workersCommand() *cobra.Command {
 	})
 }
 
-func workerOf(w jobs.Worker, now time.Time) workerJSON {
+func workerOf(w jobs.Worker) workerJSON {
 	out := workerJSON{
 		Name: w.Name, Alive: !w.Seen.IsZero(), Host: w.Host, PID: w.PID, Slots: w.Slots, Kinds: w.Kinds, Lease: w.Lease.Seconds(),
 		Started: utc(w.Started), Seen: utc(w.Seen), Silent: w.Silent, Owns: w.Owns, Running: []runningJSON{},
@@ -73,15 +72,15 @@ func (t *tool) listWorkers(all []jobs.Worker, now time.Time) error {
 			tab.row(w.Name, "-", "-", "-", "-", "no process", fmt.Sprintf("still owns %d", w.Owns))
 			continue
 		}
-		mute, seen := w.Silent, age(now.Sub(w.Seen))+" ago"
-		if mute {
+		seen := age(now.Sub(w.Seen)) + " ago"
+		if w.Silent {
 			seen = "silent for " + age(now.Sub(w.Seen))
 		}
 		tab.row(w.Name, w.Host, fmt.Sprint(w.PID), fmt.Sprintf("%d of %d", len(w.Running), w.Slots),
 			age(now.Sub(w.Started)), seen, strings.Join(w.Kinds, " "))
 		for _, r := range w.Running {
 			attempt := fmt.Sprintf("attempt %d", r.Attempts+1)
-			if mute {
+			if w.Silent {
 				attempt = "last told"
 			}
 			tab.row("  "+r.Kind, r.ID, "", "", "for "+age(now.Sub(r.Since)), attempt)
